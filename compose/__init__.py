@@ -1,0 +1,1 @@
+"""refold.local: a real Kafka and a real PostgreSQL from Python packages, and the compose file."""

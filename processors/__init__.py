@@ -1,0 +1,1 @@
+"""The fold: state graphs, reducers, the partition worker, recovery and replay."""

@@ -1,0 +1,1 @@
+"""The contracts: names and limits, errors, envelopes, Avro schemas and their evolution."""

@@ -1,0 +1,47 @@
+"""What the log says about an event or a command, apart from its value.
+
+Law of this module: frozen data and its derivations, no Kafka. `refold.topics.records` turns
+records into these and back. Names follow CloudEvents 1.0 (github.com/cloudevents/spec).
+"""
+
+from hashlib import blake2b
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One record of an event topic, its envelope read and checked, its value still bytes.
+
+    Identity of the instance is (tenant, workflow, instance); the workflow is the topic's.
+    """
+
+    tenant: str
+    instance: str
+    source: str
+    id: str
+    type: str
+    value: bytes
+    offset: int
+    log_time_ms: int
+    """Milliseconds since the epoch, stamped by the broker (`LogAppendTime`)."""
+    identity: bytes
+    """16 bytes: `event_identity(source, id)`."""
+    body: bytes
+    """8 bytes: `body_digest(type, value)`."""
+    time: str | None = None
+    """`ce_time` as sent: data, never the fold's time."""
+    expected_state: str | None = None
+    expected_version: int | None = None
+    traceparent: bytes | None = None
+
+
+def event_identity(source: str, event_id: str) -> bytes:
+    """16 bytes that stand for (source, id) in dedup memory; injective parts, BLAKE2b-128."""
+    head = source.encode()
+    return blake2b(b"%d:%b%b" % (len(head), head, event_id.encode()), digest_size=16).digest()
+
+
+def body_digest(event_type: str, value: bytes) -> bytes:
+    """8 bytes over type and value: tells a repeated event from another one under its id."""
+    head = event_type.encode()
+    return blake2b(b"%d:%b%b" % (len(head), head, value), digest_size=8).digest()

@@ -1,0 +1,55 @@
+"""Named limits of every identifier and size, each with the reason for its number.
+
+Law of this module: constants and pure checks only. Lengths are in UTF-8 bytes.
+"""
+
+import re
+from typing import Final
+
+NAME_BYTES: Final = 64
+"""Namespace, tenant, workflow, target, state, action, type: part of topic names and keys."""
+ID_BYTES: Final = 128
+"""Instance id and event id: room for a UUID, an order number or a path, never a document."""
+SOURCE_BYTES: Final = 256
+"""A CloudEvents source is a URI reference."""
+KEY_BYTES: Final = 255
+"""Idempotency key: the longest that payment providers accept."""
+DEDUP_ENTRIES: Final = 1024
+"""Default K: event identities that an instance remembers (24 bytes each)."""
+REASON_BYTES: Final = 1024
+"""Reason text of a refusal: enough for a person, bounded so that headers never grow."""
+HEADER_COUNT: Final = 64
+"""Headers of one record that are read; more is not a CloudEvent of ours."""
+VALUE_BYTES: Final = 1_000_000
+"""Default bound of a command's value: below the broker's default of 1,048,588 with headers."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_TYPE: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def name_fault(text: str) -> str | None:
+    """What is wrong with a namespace, tenant, workflow, target, state or action; None if nothing."""
+    if len(text) > NAME_BYTES:
+        return f"is longer than {NAME_BYTES} bytes"
+    return None if _NAME.match(text) else "does not match [A-Za-z0-9_-]+"
+
+
+def type_fault(text: str) -> str | None:
+    """What is wrong with an event or command type (an Avro full name); None if nothing."""
+    if len(text) > NAME_BYTES:
+        return f"is longer than {NAME_BYTES} bytes"
+    return None if _TYPE.match(text) else "does not match [A-Za-z0-9_-]+ with dots between"
+
+
+def id_fault(text: str, limit: int = ID_BYTES) -> str | None:
+    """What is wrong with an instance id, event id or source; None if nothing."""
+    if not text:
+        return "is empty"
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    if length > limit:
+        return f"is longer than {limit} bytes"
+    return "has control characters" if _CONTROL.search(text) else None

@@ -1,0 +1,1 @@
+"""PostgreSQL: migrations, markers, snapshots, instance rows and the event-log index."""

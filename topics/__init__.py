@@ -1,0 +1,1 @@
+"""The log: topic specifications, partitioning, record format, publishing and commands."""
