@@ -3,33 +3,10 @@
 Law of this module: no function with an effect, no import that does I/O.
 """
 
-from enum import StrEnum
-
 import msgspec
 
 from refold.processors.instance import Instance
-from refold.schemas.errors import Code
-
-
-class Verdict(StrEnum):
-    """What the fold decided about one record, exactly one each (O3)."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    ALREADY = "already"
-    CONFLICT = "conflict"
-    REFUSED = "refused"
-    LATE = "late"
-    DEFERRED = "deferred"
-    PARKED = "parked"
-    POISON = "poison"
-
-
-class Reason(msgspec.Struct, frozen=True, gc=False):
-    """Why a record was not applied: a code with a page, and one sentence."""
-
-    code: Code
-    text: str
+from refold.schemas.verdicts import Reason, Verdict
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +31,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     offset: int
     verdict: Verdict
     reason: Reason | None = None
+    transition: str = ""
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -69,24 +47,3 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     transition: str = ""
     """`<from>/<type>/<n>` of the transition that consumed the event, empty if none."""
     resolutions: tuple[Resolution, ...] = ()
-
-
-class Decision(msgspec.Struct, frozen=True, gc=False):
-    """A verdict that stands on the partition's decision log and is obeyed, not asked again."""
-
-    offset: int
-    verdict: Verdict
-    reason: Reason
-
-
-class Activate(msgspec.Struct, frozen=True, gc=False):
-    """From this offset on, new instances begin with this version of the definition."""
-
-    offset: int
-    version: int
-    fingerprint: str
-    fold_version: int
-    tenant: str
-    """Default tenant of the topic; empty: a record without a tenant is refused."""
-    partitions: int
-    """Partition count that f(key) uses from this offset on."""

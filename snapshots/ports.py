@@ -1,0 +1,56 @@
+"""The seam between the worker and what keeps its state: implemented in `store`, wrapped in tests.
+
+Contract of every method: it runs in one transaction or not at all; it never runs COMMIT twice;
+a lost connection raises `ServerError(POSTGRES_AWAY)` and leaves the store usable; it is called
+from any one thread at a time for each partition.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from refold.snapshots.model import Cut, Flush, Loaded, PartitionRow
+
+
+class Store(Protocol):
+    """Markers, snapshots, rows and definitions of all partitions, in one PostgreSQL schema."""
+
+    def read(self, topic: str, partition: int) -> PartitionRow | None:
+        """The partition's row, None if nobody ever claimed it."""
+        ...
+
+    def claim(self, row: PartitionRow, expected_epoch: int | None) -> PartitionRow | None:
+        """Compare-and-set on the epoch that was read (P5): write `row`, its epoch one more.
+
+        Args:
+            row: What the claimer wants to stand there (owner, group, topic id, counts as read).
+            expected_epoch: Epoch as read; None inserts the first row.
+
+        Returns:
+            The row as it now stands, or None when another claim came first. `takeovers` is one
+            more than it was. Under `lock_timeout`; sessions of the old owner that hold the row
+            past it are terminated (P7).
+        """
+        ...
+
+    def load(
+        self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
+    ) -> Loaded:
+        """Newest good snapshot of each (tenant, instance), in one statement with the epoch."""
+        ...
+
+    def save(self, cut: Cut) -> bool:
+        """Write snapshots and marker in one transaction (O4, P7).
+
+        Returns:
+            True when it is committed, this time or by an attempt whose answer was lost; False
+            when another epoch stands there: the caller is fenced.
+        """
+        ...
+
+    def flush(self, rows: Flush) -> bool:
+        """Write instance rows and index rows and move `rows_to` (P20); False when fenced."""
+        ...
+
+    def release(self, topic: str, partition: int, epoch: int) -> bool:
+        """Mark the partition as given back cleanly; False when another epoch stands there."""
+        ...
