@@ -9,7 +9,7 @@ from hashlib import blake2b
 import msgspec
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class EventRecord(msgspec.Struct, frozen=True, gc=False):
     """One record of an event topic, its envelope read and checked, its value still bytes.
 
     Identity of the instance is (tenant, workflow, instance); the workflow is the topic's.
