@@ -35,6 +35,28 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     traceparent: bytes | None = None
 
 
+class CommandRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record of a command topic, its envelope read and checked, its value still bytes."""
+
+    tenant: str
+    instance: str
+    workflow: str
+    """Who asks: the last part of `ce_source`, `/<ns>/<workflow>`."""
+    type: str
+    key: str
+    """Idempotency key: at most one effect each, however often the command arrives."""
+    attempt: int
+    state: str
+    """State whose entry sent the command."""
+    reply_to: str
+    """Event topic that waits for the result."""
+    value: bytes
+    offset: int
+    time: str
+    """Fold time as RFC 3339."""
+    traceparent: bytes | None = None
+
+
 def event_identity(source: str, event_id: str) -> bytes:
     """16 bytes that stand for (source, id) in dedup memory; injective parts, BLAKE2b-128."""
     head = source.encode()

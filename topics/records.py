@@ -1,0 +1,496 @@
+"""Kafka record ↔ envelope: the only place that knows the headers of events and commands.
+
+Law of this module: the CloudEvents Kafka binding in binary mode, with a closed list of headers
+of our own. Headers are read once; those that are not ours are ignored (the decision log keeps
+them raw). One of our own that is repeated with another value, null, or not UTF-8 refuses the
+record: never "last wins". What is wrong becomes a `Fault`, never an exception: a bad record must
+not stop its neighbours (O6).
+
+Source: CloudEvents 1.0.2, Kafka Protocol Binding, section 3.2; W3C Trace Context for
+`traceparent`.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
+from confluent_kafka import Message
+
+from refold.schemas.envelope import CommandRecord, EventRecord
+from refold.schemas.errors import Code, RecordError
+from refold.schemas.limits import (
+    HEADER_COUNT,
+    ID_BYTES,
+    KEY_BYTES,
+    SOURCE_BYTES,
+    id_fault,
+    name_fault,
+    type_fault,
+)
+from refold.schemas.verdicts import Reason, Verdict
+from refold.topics.partition import partition_of
+from refold.topics.times import Rfc3339
+
+CONTENT_TYPE: Final = b"application/avro"
+SPEC_VERSION: Final = b"1.0"
+RESERVED: Final = "refold."
+"""Event types of the engine's own begin so; their source is `/refold/<role>/<who>`."""
+RESERVED_SOURCE: Final = "/refold/"
+
+REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
+_PLAIN: Final = frozenset((*REQUIRED, "ce_time", "ce_tenant", "content-type"))
+EVENT_HEADERS: Final = _PLAIN | {
+    "ce_subject",
+    "ce_expectedstate",
+    "ce_expectedversion",
+    "traceparent",
+}
+COMMAND_HEADERS: Final = frozenset(
+    {
+        *REQUIRED,
+        "ce_tenant",
+        "content-type",
+        "ce_time",
+        "ce_state",
+        "ce_attempt",
+        "ce_replyto",
+        "idempotency-key",
+        "traceparent",
+    }
+)
+)
+
+_CACHED: Final = 4096
+"""Entries of each cache of decoded header values; a full one is emptied, so memory is bounded."""
+_DIGITS: Final = 18
+"""Digits of an expected version: below 2^63."""
+
+Headers: TypeAlias = list[tuple[str, bytes]]
+"""Headers as this library writes them."""
+RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""Headers as anybody may have written them."""
+
+
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """A record that cannot become an event: refused or poison, and why. Keeps no bytes."""
+
+    verdict: Verdict
+    reason: Reason
+
+
+class _Type(msgspec.Struct, frozen=True, gc=False):
+    """An event type as last decoded, with the digest state that its bodies continue."""
+
+    name: str
+    reserved: bool
+    seed: Any
+
+
+class _Source(msgspec.Struct, frozen=True, gc=False):
+    """A source as last decoded, with the digest state that its event ids continue."""
+
+    name: str
+    engine: bool
+    seed: Any
+
+
+class _Refusal(Exception):  # noqa: N818
+    """Carries a Fault out of the nested checks of one record; never leaves this module."""
+
+    def __init__(self, code: Code, text: str, verdict: Verdict = Verdict.REFUSED) -> None:
+        super().__init__(text)
+        self.fault = Fault(verdict, Reason(code, text))
+
+
+class EventReader:
+    """Reads the records of one workflow's event topic.
+
+    Args:
+        workflow: Name of the workflow, for messages.
+        partitions: Partition count that `f(key)` uses: that of the last `activate` (P22).
+        tenant: Tenant of records that name none; empty: such records are refused (P29).
+
+    Contract: one reader belongs to one thread; it keeps caches and nothing of any record.
+    """
+
+    def __init__(self, workflow: str, partitions: int, tenant: str = "") -> None:
+        self.workflow = workflow
+        self.partitions = partitions
+        self.tenant = tenant
+        self._types: dict[bytes, _Type] = {}
+        self._sources: dict[bytes, _Source] = {}
+        self._tenants: dict[bytes, str] = {}
+
+    def read(self, message: Message, partition: int) -> EventRecord | Fault:
+        """The envelope of one record, or why it has none.
+
+        Args:
+            message: A record of the event topic, without error.
+            partition: Partition it was read from; `misplaced` checks it, once an instance.
+        """
+        try:
+            return self._read(message)
+        except _Refusal as refusal:
+            return refusal.fault
+
+    def misplaced(self, key: bytes, partition: int) -> Fault | None:
+        """The fault of a record that another hash placed; asked when an instance is first seen.
+
+        Args:
+            key: Record key, not empty.
+            partition: Partition on which the record stands.
+        """
+        right = partition_of(key, self.partitions)
+        if right == partition:
+            return None
+        text = (
+            f"stands on partition {partition} of {self.partitions}, murmur2 puts its key on {right}"
+            ": its producer uses another partitioner"
+        )
+        return Fault(Verdict.REFUSED, Reason(Code.WRONG_PARTITION, text))
+
+    def _read(self, message: Message) -> EventRecord:
+        pairs = cast(RawHeaders, message.headers() or ())
+        headers = dict(pairs)
+        if len(headers) != len(pairs) or len(pairs) > HEADER_COUNT:
+            check_own(pairs, EVENT_HEADERS)
+        get = headers.get
+        key, value = message.key(), message.value()
+        instance = _instance(key)
+        raw_type, raw_source, raw_id = get("ce_type"), get("ce_source"), get("ce_id")
+        if not (raw_type and raw_source and raw_id) or get("ce_specversion") != SPEC_VERSION:
+            raise _missing(headers)
+        kind = self._types.get(raw_type) or self._new_type(raw_type)
+        source = self._sources.get(raw_source) or self._new_source(raw_source)
+        if kind.reserved and not source.engine:
+            raise _reserved(kind.name, source.name)
+        event_id = _identifier(raw_id, "ce_id")
+        raw_tenant = get("ce_tenant")
+        tenant = (raw_tenant and self._tenants.get(raw_tenant)) or self._new_tenant(headers)
+        if not value:
+            raise _valueless(value)
+        identity = source.seed.copy()
+        identity.update(raw_id)
+        body = kind.seed.copy()
+        body.update(value)
+        extras = _extras(headers, key) if not _PLAIN.issuperset(headers) else _NO_EXTRAS
+        return EventRecord(
+            tenant,
+            instance,
+            source.name,
+            event_id,
+            kind.name,
+            value,
+            message.offset() or 0,
+            message.timestamp()[1],
+            identity.digest(),
+            body.digest(),
+            _identifier(headers["ce_time"], "ce_time") if "ce_time" in headers else None,
+            *extras,
+        )
+
+    def _new_type(self, raw: bytes) -> _Type:
+        name = _text(raw, "ce_type")
+        fault = type_fault(name)
+        if fault:
+            raise _Refusal(Code.BAD_ENVELOPE, f"ce_type {_shown(raw)} {fault}")
+        seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=8)
+        return _kept(self._types, raw, _Type(name, name.startswith(RESERVED), seed))
+
+    def _new_source(self, raw: bytes) -> _Source:
+        name = _identifier(raw, "ce_source", SOURCE_BYTES)
+        seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=16)
+        return _kept(self._sources, raw, _Source(name, is_engine_source(name), seed))
+
+    def _new_tenant(self, headers: Mapping[str, bytes | None]) -> str:
+        if "ce_tenant" in headers:
+            raw = headers["ce_tenant"]
+            name = _text(raw, "ce_tenant")
+            fault = name_fault(name)
+            if fault:
+                raise _Refusal(Code.BAD_ENVELOPE, f"ce_tenant {_shown(raw)} {fault}")
+            return _kept(self._tenants, name.encode(), name)
+        if self.tenant:
+            return self.tenant
+        raise _Refusal(
+            Code.BAD_ENVELOPE, "has no ce_tenant, and the topic declares no default tenant"
+        )
+
+
+class CommandLike(Protocol):
+    """What a command needs to go out; `refold.processors.effects.Send` has it."""
+
+    @property
+    def type(self) -> str: ...  # noqa: D102
+    @property
+    def key(self) -> str: ...  # noqa: D102
+    @property
+    def state(self) -> str: ...  # noqa: D102
+    @property
+    def attempt(self) -> int: ...  # noqa: D102
+
+
+class CommandWriter:
+    """Writes the headers of one workflow's commands; the value is already encoded.
+
+    Args:
+        namespace: First part of every topic name.
+        workflow: Who asks; results come back to its event topic.
+    """
+
+    def __init__(self, namespace: str, workflow: str) -> None:
+        self._fixed: Headers = [
+            ("ce_specversion", SPEC_VERSION),
+            ("ce_source", f"/{namespace}/{workflow}".encode()),
+            ("content-type", CONTENT_TYPE),
+            ("ce_replyto", f"{namespace}.{workflow}.events".encode()),
+        ]
+        self._heads: dict[tuple[str, str, str, int], Headers] = {}
+        self._time = Rfc3339()
+
+    def headers(self, send: CommandLike, event: EventRecord, fold_ms: int) -> Headers:
+        """The closed list of command headers.
+
+        Args:
+            send: The command; its key is at most 255 bytes, its attempt 1 or more.
+            event: The event that caused it: gives tenant and trace.
+            fold_ms: Fold time in milliseconds since the epoch.
+        """
+        attempt = send.attempt
+        which = (send.type, event.tenant, send.state, attempt)
+        head = self._heads.get(which) or self._new_head(which)
+        key = send.key.encode()
+        headers = [
+            *head,
+            ("ce_id", b"%b/%d" % (key, attempt)),
+            ("idempotency-key", key),
+            ("ce_time", self._time.of(fold_ms)),
+        ]
+        if event.traceparent is not None:
+            headers.append(("traceparent", event.traceparent))
+        return headers
+
+    def _new_head(self, which: tuple[str, str, str, int]) -> Headers:
+        kind, tenant, state, attempt = which
+        head = [
+            *self._fixed,
+            ("ce_type", kind.encode()),
+            ("ce_tenant", tenant.encode()),
+            ("ce_state", state.encode()),
+            ("ce_attempt", b"%d" % attempt),
+        ]
+        return _kept(self._heads, which, head)
+
+
+def event_headers(
+    event_id: str,
+    source: str,
+    event_type: str,
+    tenant: str,
+    *,
+    time: str | None = None,
+    expected_state: str | None = None,
+    expected_version: int | None = None,
+    traceparent: str | None = None,
+) -> Headers:
+    """The headers of an event that a publisher sends; the record key is the instance id.
+
+    Raises:
+        RecordError: BAD_ENVELOPE, a part is over its limit or of a wrong form.
+    """
+    for name, text, fault in (
+        ("id", event_id, id_fault(event_id)),
+        ("source", source, id_fault(source, SOURCE_BYTES)),
+        ("type", event_type, type_fault(event_type)),
+        ("tenant", tenant, name_fault(tenant)),
+        ("expected state", expected_state, name_fault(expected_state) if expected_state else None),
+    ):
+        if fault:
+            raise RecordError(Code.BAD_ENVELOPE, f"event {name} {text!r} {fault}.")
+    headers = [
+        ("ce_specversion", SPEC_VERSION),
+        ("ce_id", event_id.encode()),
+        ("ce_source", source.encode()),
+        ("ce_type", event_type.encode()),
+        ("ce_tenant", tenant.encode()),
+        ("content-type", CONTENT_TYPE),
+    ]
+    for name, given in (
+        ("ce_time", time),
+        ("ce_expectedstate", expected_state),
+        ("ce_expectedversion", expected_version),
+        ("traceparent", traceparent),
+    ):
+        if given is not None:
+            headers.append((name, str(given).encode()))
+    return headers
+
+
+def read_command(message: Message) -> CommandRecord:
+    """The envelope of a command, as an executor reads it.
+
+    Raises:
+        RecordError: BAD_KEY, BAD_ENVELOPE or UNDECODABLE; the record was not written by refold.
+    """
+    try:
+        return _read_command(message)
+    except _Refusal as refusal:
+        reason = refusal.fault.reason
+        raise RecordError(
+            reason.code,
+            f"a command {reason.text}.",
+            "See docs/wire.md for the headers of a command.",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+        ) from None
+
+
+def _read_command(message: Message) -> CommandRecord:
+    pairs = cast(RawHeaders, message.headers() or ())
+    headers = dict(pairs)
+    check_own(pairs, COMMAND_HEADERS)
+    instance = _instance(message.key())
+    if headers.get("ce_specversion") != SPEC_VERSION:
+        raise _missing(headers)
+    value = message.value()
+    if not value:
+        raise _valueless(value)
+    return CommandRecord(
+        tenant=_text(headers.get("ce_tenant"), "ce_tenant"),
+        instance=instance,
+        workflow=_text(headers.get("ce_source"), "ce_source").rpartition("/")[2],
+        type=_text(headers.get("ce_type"), "ce_type"),
+        key=_identifier(headers.get("idempotency-key"), "idempotency-key", KEY_BYTES),
+        attempt=_number(_text(headers.get("ce_attempt"), "ce_attempt"), "ce_attempt"),
+        state=_text(headers.get("ce_state"), "ce_state"),
+        reply_to=_text(headers.get("ce_replyto"), "ce_replyto"),
+        value=value,
+        offset=message.offset() or 0,
+        time=_text(headers.get("ce_time"), "ce_time"),
+        traceparent=headers.get("traceparent"),
+    )
+
+
+def is_engine_source(source: str) -> bool:
+    """Whether a source has the form `/refold/<role>/<who>`, both parts not empty."""
+    role, _, who = source.removeprefix(RESERVED_SOURCE).partition("/")
+    return source.startswith(RESERVED_SOURCE) and bool(role) and bool(who)
+
+
+def check_own(pairs: RawHeaders, own: frozenset[str]) -> None:
+    """Refuse a record with too many headers, or with one of our own twice and not the same."""
+    if len(pairs) > HEADER_COUNT:
+        raise _Refusal(
+            Code.BAD_ENVELOPE, f"has {len(pairs)} headers, at most {HEADER_COUNT} are read"
+        )
+    seen: dict[str, bytes | None] = {}
+    for name, value in pairs:
+        if name in own and seen.setdefault(name, value) != value:
+            raise _Refusal(Code.BAD_ENVELOPE, f"has the header {name} twice, with other values")
+
+
+_Cached = TypeVar("_Cached")
+_Raw = TypeVar("_Raw")
+
+
+def _kept(cache: dict[_Raw, _Cached], raw: _Raw, value: _Cached) -> _Cached:
+    if len(cache) >= _CACHED:
+        cache.clear()
+    cache[raw] = value
+    return value
+
+
+def _instance(key: bytes | None) -> str:
+    if not key:
+        raise _Refusal(Code.BAD_KEY, f"has {'no' if key is None else 'an empty'} key: no instance")
+    try:
+        instance = key.decode()
+    except UnicodeDecodeError:
+        raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} is not UTF-8") from None
+    if len(key) > ID_BYTES or not instance.isprintable():
+        fault = id_fault(instance)
+        if fault:
+            raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} {fault}")
+    return instance
+
+
+def _identifier(raw: bytes | None, name: str, limit: int = ID_BYTES) -> str:
+    text = _text(raw, name)
+    if not text.isprintable() or len(text) << 2 > limit:
+        fault = id_fault(text, limit)
+        if fault:
+            raise _Refusal(Code.BAD_ENVELOPE, f"{name} {_shown(raw)} {fault}")
+    return text
+
+
+def _text(raw: bytes | None, name: str) -> str:
+    if not raw:
+        raise _Refusal(Code.BAD_ENVELOPE, f"has no {name}, or an empty or null one")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _Refusal(Code.BAD_ENVELOPE, f"{name} {_shown(raw)} is not UTF-8") from None
+
+
+def _missing(headers: Mapping[str, bytes | None]) -> _Refusal:
+    content = headers.get("content-type") or b""
+    if content.startswith(b"application/cloudevents"):
+        return _Refusal(
+            Code.BAD_ENVELOPE, "is a CloudEvent in structured mode, binary mode is read here"
+        )
+    for name in REQUIRED:
+        if not headers.get(name):
+            return _Refusal(Code.BAD_ENVELOPE, f"has no {name}, or an empty or null one")
+    version = _shown(headers["ce_specversion"])
+    return _Refusal(Code.BAD_ENVELOPE, f"ce_specversion is {version}, 1.0 is read here")
+
+
+def _reserved(kind: str, source: str) -> _Refusal:
+    return _Refusal(
+        Code.RESERVED_TYPE,
+        f"type {kind} is the engine's own, its source is {RESERVED_SOURCE}<role>/<who>, "
+        f"not {source[:80]}",
+    )
+
+
+def _valueless(value: bytes | None) -> _Refusal:
+    if value is None:
+        return _Refusal(Code.TOMBSTONE, "has a null value: on an event topic that deletes nothing")
+    return _Refusal(Code.UNDECODABLE, "has an empty value", Verdict.POISON)
+
+
+_Extras: TypeAlias = tuple[str | None, int | None, bytes | None]
+_NO_EXTRAS: Final[_Extras] = (None, None, None)
+
+
+def _extras(headers: Mapping[str, bytes | None], key: bytes | None) -> _Extras:
+    """Expected state, expected version and trace; also checks that the subject is the key."""
+    if "ce_subject" in headers and headers["ce_subject"] != key:
+        subject = _shown(headers["ce_subject"])
+        raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} is not its ce_subject {subject}")
+    state = version = trace = None
+    if "ce_expectedstate" in headers:
+        state = _text(headers["ce_expectedstate"], "ce_expectedstate")
+        if name_fault(state):
+            raise _Refusal(Code.BAD_ENVELOPE, f"ce_expectedstate {state[:80]!r} names no state")
+    if "ce_expectedversion" in headers:
+        digits = _text(headers["ce_expectedversion"], "ce_expectedversion")
+        version = _number(digits, "ce_expectedversion")
+    if "traceparent" in headers:
+        trace = _identifier(headers["traceparent"], "traceparent").encode()
+    return state, version, trace
+
+
+def _number(digits: str, name: str) -> int:
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+        raise _Refusal(Code.BAD_ENVELOPE, f"{name} {digits[:40]!r} is not a number")
+    return int(digits)
+
+
+def _shown(raw: bytes | None) -> str:
+    """A bounded picture of bytes that may be anything."""
+    if raw is None:
+        return "null"
+    return repr(raw[:80])[1:] + ("…" if len(raw) > 80 else "")
