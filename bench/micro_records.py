@@ -93,7 +93,7 @@ def main() -> None:
         timed(
             f"headers of a command, trace={trace}",
             messages,
-            lambda _, w=writer, e=event: w.headers(send, e, 1_700_000_000_000),  # type: ignore[misc]
+            lambda _, w=writer, e=event, s=send: w.headers(s, e, 1_700_000_000_000),  # type: ignore[misc]
         )
     timed("headers() once more", messages, lambda m: m.headers())
     timed("is it misplaced?", messages, lambda m: EventReader("o", 12).misplaced(b"order-1001", 6))

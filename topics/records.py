@@ -59,7 +59,6 @@ COMMAND_HEADERS: Final = frozenset(
         "traceparent",
     }
 )
-)
 
 _CACHED: Final = 4096
 """Entries of each cache of decoded header values; a full one is emptied, so memory is bounded."""
