@@ -1,0 +1,230 @@
+"""One partition's part of a batch: fold its records in order into an overlay, emit as they come.
+
+Law of this module: the same code folds live and silently; only the emitter differs, and in
+silence there is none (O5). Nothing here touches PostgreSQL or commits anything (P8).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+from zlib import crc32
+
+from confluent_kafka import Message
+
+from refold.processors.effects import Step
+from refold.processors.fold import fold, obey
+from refold.processors.instance import Instance
+from refold.processors.partition import Key, Overlay, Partition
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code, InvariantViolation
+from refold.schemas.verdicts import DECIDED, Decision, Reason, Verdict
+from refold.snapshots.model import EventRow, ResolvedRow
+from refold.topics.records import Fault
+
+LETTERS: Final[Mapping[str, str]] = {
+    "applied": "a",
+    "duplicate": "d",
+    "already": "y",
+    "conflict": "c",
+    "refused": "r",
+    "late": "l",
+    "deferred": "w",
+    "parked": "p",
+    "poison": "x",
+}
+"""What the fold digest writes for a verdict."""
+
+Run = Sequence[tuple[Message, EventRecord | Fault]]
+"""Records of one partition in log order, with their envelopes."""
+Released = Mapping[int, EventRecord]
+"""Payloads that a redrive in this run needs, by offset (P28)."""
+
+_APPLIED: Final = Verdict.APPLIED
+
+
+class Emitter(Protocol):
+    """What happens to the effects of a live fold, inside the open transaction.
+
+    Contract: `send` and `decide` only enqueue; order is the order of calls; they raise
+    `confluent_kafka.KafkaException` when the client refuses, and the batch is aborted.
+    """
+
+    def send(self, event: EventRecord, step: Step) -> None:
+        """Put the step's commands on their topics."""
+        ...
+
+    def decide(self, message: Message, decision: Decision) -> None:
+        """Put a decision with the record's bytes on the partition's decision log."""
+        ...
+
+
+def fold_run(
+    partition: Partition,
+    overlay: Overlay,
+    run: Run,
+    emitter: Emitter | None,
+    released: Released,
+    *,
+    rows: bool,
+) -> None:
+    """Fold records into the overlay; with an emitter, emit what they want.
+
+    Args:
+        partition: The committed state; not changed.
+        overlay: Gets instances, digests, counts and rows; its position moves past each record.
+        run: Records at or past the overlay's position.
+        emitter: None while folding silently.
+        released: Payloads for a redrive in this run.
+        rows: True to collect rows of the event-log index.
+
+    Raises:
+        InvariantViolation: An offset did not rise.
+        FenceError: DEFINITION_MISSING.
+        KafkaException: The client refused to enqueue.
+    """
+    fresh, held = overlay.instances, partition.held
+    folds, commands = overlay.folds, overlay.commands
+    workflow, decided = partition.workflow, bool(partition.decisions or partition.forced)
+    position, rows_from = overlay.position, partition.rows_to if rows else None
+    applied = 0
+    for message, event in run:
+        offset: int = message.offset()  # type: ignore[assignment]  # a consumed record has one
+        if offset < position:
+            raise _fallen(partition, position, offset)
+        position = offset + 1
+        instance: Instance | None = None
+        if decided or type(event) is not EventRecord:
+            key, instance, step = _decided(partition, overlay, message, event, offset, released)
+        else:
+            key = (event.tenant, event.instance)
+            instance = fresh.get(key) or held.get(key)
+            if instance is None:
+                step = _first(partition, message, event, released)
+            else:
+                step = fold(workflow, instance.definition, instance, event, released)
+        after = step.instance
+        if after is not instance and after is not None:
+            fresh[key] = after
+        verdict = step.verdict
+        if verdict is _APPLIED:
+            applied += 1
+            line = f"{offset} a"
+        else:
+            line = _other(partition, overlay, message, offset, step, emitter)
+        if step.effects:
+            for send in step.effects:
+                line += " " + send.key
+                commands.append("%x" % crc32(send.value))
+            if emitter is not None:
+                emitter.send(event, step)  # type: ignore[arg-type]  # a fault has no effects
+        if step.resolutions:
+            line += _resolve(overlay, offset, step)
+        folds.append(line)
+        if rows_from is not None and offset >= rows_from:
+            overlay.events.append(_row(offset, message, event, instance, step))
+    if applied:
+        overlay.counts["applied"] = overlay.counts.get("applied", 0) + applied
+    overlay.position = position
+
+
+def _first(
+    partition: Partition, message: Message, event: EventRecord, released: Released
+) -> Step:
+    """Fold a record whose instance is not known: is it on the right partition at all?"""
+    fault = partition.reader.misplaced(message.key(), partition.number)  # type: ignore[arg-type]
+    if fault is not None:
+        return Step(fault.verdict, None, reason=fault.reason)
+    return fold(partition.workflow, partition.active(event.offset), None, event, released)
+
+
+def _decided(
+    partition: Partition,
+    overlay: Overlay,
+    message: Message,
+    event: EventRecord | Fault,
+    offset: int,
+    released: Released,
+) -> tuple[Key, Instance | None, Step]:
+    """The rarer ways: a decision stands, or the envelope is at fault."""
+    decision = partition.decisions.get(offset) or partition.forced.get(offset)
+    if not isinstance(event, EventRecord):
+        verdict, reason = event.verdict, event.reason
+        if decision is not None:
+            verdict, reason = decision.verdict, decision.reason
+        return ("", ""), None, Step(verdict, None, reason=reason)
+    key = (event.tenant, event.instance)
+    instance = overlay.instances.get(key) or partition.held.get(key)
+    if decision is None and instance is None:
+        return key, None, _first(partition, message, event, released)
+    version = partition.active(offset) if instance is None else instance.definition
+    if decision is None:
+        return key, instance, fold(partition.workflow, version, instance, event, released)
+    return key, instance, obey(partition.workflow, version, instance, event, decision)
+
+
+def _other(
+    partition: Partition,
+    overlay: Overlay,
+    message: Message,
+    offset: int,
+    step: Step,
+    emitter: Emitter | None,
+) -> str:
+    verdict = step.verdict
+    name = str(verdict)
+    overlay.counts[name] = overlay.counts.get(name, 0) + 1
+    if emitter is not None and verdict in DECIDED and offset not in partition.decisions:
+        reason = step.reason or Reason(Code.BROKEN_INVARIANT, "no reason was given")
+        emitter.decide(message, Decision(offset, verdict, reason))
+    return f"{offset} {LETTERS[name]}"
+
+
+def _resolve(overlay: Overlay, offset: int, step: Step) -> str:
+    line = ""
+    for each in step.resolutions:
+        name = f"resolved.{each.verdict}"
+        overlay.counts[name] = overlay.counts.get(name, 0) + 1
+        line += f" {each.offset}{LETTERS[str(each.verdict)]}"
+        code, text = (each.reason.code, each.reason.text) if each.reason else ("", "")
+        overlay.resolved.append(ResolvedRow(each.offset, str(each.verdict), offset, code, text))
+    return line
+
+
+def _row(
+    offset: int,
+    message: Message,
+    event: EventRecord | Fault,
+    before: Instance | None,
+    step: Step,
+) -> EventRow:
+    after, reason = step.instance, step.reason
+    code, text = (reason.code, reason.text) if reason else ("", "")
+    if not isinstance(event, EventRecord):
+        stamp = message.timestamp()[1]
+        return EventRow(
+            offset, "", "", "", "", "", stamp, str(step.verdict), "", "", "", (), code, text
+        )
+    return EventRow(
+        offset,
+        event.tenant,
+        event.instance,
+        event.source,
+        event.id,
+        event.type,
+        event.log_time_ms,
+        step.verdict,
+        step.transition,
+        before.state if before else "",
+        after.state if after else "",
+        [send.key for send in step.effects],
+        code,
+        text,
+    )
+
+
+def _fallen(partition: Partition, position: int, offset: int) -> InvariantViolation:
+    return InvariantViolation(
+        f"expected an offset at or past {position}, but read {offset}",
+        topic=partition.topic,
+        partition=partition.number,
+        offset=offset,
+    )
