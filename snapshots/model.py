@@ -5,6 +5,7 @@ P20 of docs/protocol.md say what each field must mean.
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -38,7 +39,7 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     base: int
     """Offset at which the folded history begins: 0 until older records are archived."""
     takeovers: int
-    """Claims since the marker last moved (P12)."""
+    """Claims since the marker last moved or the partition was last given back (P12)."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +73,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     counts: Mapping[str, int]
     snapshots: Sequence[Snapshot]
+    activations: bytes = b""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -153,3 +155,58 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True):
     instances: Sequence[InstanceRow]
     events: Sequence[EventRow]
     resolved: Sequence[ResolvedRow]
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the store survived and a person must see (O7)."""
+
+    code: str
+    """SNAPSHOT_DAMAGED, EVENT_DOUBLED, ROW_DIFFERS, OWNER_TERMINATED or CONTEXT_LOSSY."""
+    topic: str
+    partition: int
+    text: str
+
+
+class SnapshotHash(msgspec.Struct, frozen=True, gc=False):
+    """One line of `verify`: the newest snapshot of one instance, without its bytes."""
+
+    tenant: str
+    instance: str
+    version: int
+    hash: bytes
+    last_offset: int
+
+
+class PartitionHashes(msgspec.Struct, frozen=True):
+    """What `verify` compares with a fold from the base: read in one transaction (P22)."""
+
+    row: PartitionRow
+    instances: Sequence[SnapshotHash]
+    """Sorted by (tenant, instance) in code point order of their UTF-8 bytes."""
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a definition as first used."""
+
+    workflow: str
+    version: int
+    fingerprint: str
+    canonical: str
+    """Canonical JSON of the graph."""
+    state: str = "active"
+    """`active` or `retired`: a retired version may be removed from the code."""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person chose for a fenced partition (P18, P19)."""
+
+    number: int
+    code: str
+    choice: str
+    reason: str
+    who: str
+
+
+def content_hash(data: bytes) -> bytes:
+    """16 bytes over a snapshot's canonical bytes: BLAKE2b-128, checksum and state hash in one."""
+    return blake2b(data, digest_size=16).digest()

@@ -54,3 +54,19 @@ class Store(Protocol):
     def release(self, topic: str, partition: int, epoch: int) -> bool:
         """Mark the partition as given back cleanly; False when another epoch stands there."""
         ...
+
+    def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
+        """Note the fence that the owner of this epoch met, or its end (empty)."""
+        ...
+
+    def choose(self, topic: str, partition: int, choice: str) -> bool:
+        """Note what a person chose for a fenced partition; False when there is no such row."""
+        ...
+
+    def suspect(self, topic: str, partition: int, offset: int) -> int:
+        """Mark a record before it is folded alone; how often it was marked, this time included."""
+        ...
+
+    def clear(self, topic: str, partition: int, offset: int) -> None:
+        """Unmark a record that did no harm."""
+        ...
