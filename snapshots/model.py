@@ -40,6 +40,8 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Offset at which the folded history begins: 0 until older records are archived."""
     takeovers: int
     """Claims since the marker last moved or the partition was last given back (P12)."""
+    activations: bytes = b""
+    """The activations below `decisions`, as the worker packs them (P13)."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
