@@ -1,0 +1,3 @@
+"""Fixtures for all tests: the servers (see `refold.testing.servers`)."""
+
+pytest_plugins = ["refold.testing.servers"]
