@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from refold.processors.effects import Send
 from refold.schemas.envelope import EventRecord
-from refold.topics.records import CommandWriter, EventReader, event_headers
+from refold.topics.records import CommandWriter, EventReader, Headers, event_headers
 
 RECORDS = 20_000
 TOPIC = "refold.micro-records"
 
 
-def headers_of(number: int, trace: bool) -> list[tuple[str, bytes]]:
+def headers_of(number: int, trace: bool) -> Headers:
     return event_headers(
         f"evt-{number:08d}",
         "/shop/orders",

@@ -65,8 +65,8 @@ _CACHED: Final = 4096
 _DIGITS: Final = 18
 """Digits of an expected version: below 2^63."""
 
-Headers: TypeAlias = list[tuple[str, bytes]]
-"""Headers as this library writes them."""
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+"""Headers as the client takes them; what is written here is always bytes."""
 RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 """Headers as anybody may have written them."""
 
@@ -260,7 +260,7 @@ class CommandWriter:
         which = (send.type, event.tenant, send.state, attempt)
         head = self._heads.get(which) or self._new_head(which)
         key = send.key.encode()
-        headers = [
+        headers: Headers = [
             *head,
             ("ce_id", b"%b/%d" % (key, attempt)),
             ("idempotency-key", key),
@@ -272,7 +272,7 @@ class CommandWriter:
 
     def _new_head(self, which: tuple[str, str, str, int]) -> Headers:
         kind, tenant, state, attempt = which
-        head = [
+        head: Headers = [
             *self._fixed,
             ("ce_type", kind.encode()),
             ("ce_tenant", tenant.encode()),
@@ -307,7 +307,7 @@ def event_headers(
     ):
         if fault:
             raise RecordError(Code.BAD_ENVELOPE, f"event {name} {text!r} {fault}.")
-    headers = [
+    headers: Headers = [
         ("ce_specversion", SPEC_VERSION),
         ("ce_id", event_id.encode()),
         ("ce_source", source.encode()),
