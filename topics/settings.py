@@ -1,0 +1,214 @@
+"""Every setting once: `REFOLD_*` in the environment over `refold.toml`, checked when loaded.
+
+Law of this module: settings are read here and nowhere else, are frozen, and are shown without
+secrets. The clients' own options stand in `refold.topics.clients`.
+
+    namespace = "refold"                     REFOLD_NAMESPACE
+    [kafka]    bootstrap, the clients' own   REFOLD_KAFKA_BOOTSTRAP, REFOLD_KAFKA_SASL_PASSWORD …
+    [kafka.producer] [kafka.consumer]        REFOLD_KAFKA_PRODUCER_LINGER_MS …
+    [postgres] dsn, …                        REFOLD_POSTGRES_DSN
+    [worker]   group, budgets, sizes         REFOLD_WORKER_GROUP …
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from refold.schemas.errors import Code, UsageError
+from refold.schemas.limits import name_fault
+
+FILE: Final = "refold.toml"
+HIDDEN: Final = "(hidden)"
+_SECRET: Final = re.compile(r"password|secret|token|credential|\.pem$|jaas|oauthbearer\.config")
+_USERINFO: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]*)@|(?<=password=)('[^']*'|\S+)")
+
+Option: TypeAlias = str | int | float | bool
+
+
+def _name(text: str) -> str:
+    fault = name_fault(text)
+    if fault:
+        raise ValueError(fault)
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Kafka(BaseModel):
+    """The cluster, and the clients' own options, which pass through under their own names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bootstrap: str = "localhost:9092"
+    """`host:port`, several joined by commas."""
+    options: Mapping[str, Option] = Field(default_factory=dict)
+    """For every client: security, addresses, timeouts, by librdkafka's names."""
+    producer: Mapping[str, Option] = Field(default_factory=dict)
+    consumer: Mapping[str, Option] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sort(cls, given: Any) -> Any:
+        """Put what is no field of ours where the clients' options go, dots restored."""
+        if not isinstance(given, Mapping):
+            return given
+        sorted_: dict[str, Any] = {"options": {}, "producer": {}, "consumer": {}}
+        for name, value in given.items():
+            if name == "bootstrap":
+                sorted_[name] = value
+            elif name in {"options", "producer", "consumer"}:
+                sorted_[name].update(_flat(value))
+            elif name.startswith(("producer_", "consumer_")):
+                role, _, rest = name.partition("_")
+                sorted_[role][rest.replace("_", ".")] = value
+            else:
+                sorted_["options"].update(_flat({name.replace("_", "."): value}))
+        return sorted_
+
+
+class Postgres(_Section):
+    """The database that keeps snapshots, markers and rows."""
+
+    dsn: str = "postgresql://localhost:5432/refold"
+    """libpq connection string; a password is better in PGPASSWORD or a passfile."""
+
+
+class Worker(_Section):
+    """How a worker works. Nothing here can change a verdict (P14)."""
+
+    group: str = ""
+    """Consumer group; empty: `<namespace>.workers`."""
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    """`consumer` (KIP-848) where the broker allows a short session."""
+    session_timeout_ms: Annotated[int, Field(ge=100, le=1_800_000)] = 6_000
+    """A dead worker is noticed after this; brokers allow 6 s and more unless set otherwise."""
+    batch_records: Annotated[int, Field(ge=1, le=100_000)] = 5_000
+    batch_ms: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """A batch closes after so many records or milliseconds, or when the queue is empty."""
+    transaction_pause_ms: Annotated[int, Field(ge=0, le=1_000)] = 3
+    """A transaction begins no sooner than this after the last one ended (P10)."""
+    transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=900_000)] = 15_000
+    freshness_s: Annotated[float, Field(gt=0, le=3_600)] = 2.0
+    """Instance rows and event-log index lag the fold by at most this."""
+    takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
+    """Snapshots are written often enough that a successor needs at most this."""
+    accept_finite_retention: bool = False
+    """Run although the broker deletes events: a rebuild from offset 0 will not be possible."""
+    preflight_s: Annotated[float, Field(ge=1.0, le=3_600)] = 60.0
+    """The checks of the start are made again after this."""
+
+
+class Settings(BaseSettings):
+    """All settings of one process."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="REFOLD_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        frozen=True,
+        extra="forbid",
+    )
+
+    namespace: Name = "refold"
+    kafka: Kafka = Kafka()
+    postgres: Postgres = Postgres()
+    worker: Worker = Worker()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments over environment over file; no .env, no secrets directory."""
+        path = _file()
+        file = (TomlConfigSettingsSource(settings_cls, path),) if path else ()
+        return (init_settings, env_settings, *file)
+
+    @property
+    def group(self) -> str:
+        """Consumer group of the workers."""
+        return self.worker.group or f"{self.namespace}.workers"
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings of this process.
+
+    Args:
+        overrides: Values that stand above environment and file, as from a command line.
+
+    Raises:
+        UsageError: BAD_SETTING, naming the setting, what was found, and what is allowed.
+    """
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+            for fault in error.errors(include_input=False, include_url=False)
+        )
+        raise UsageError(
+            Code.BAD_SETTING, f"settings: {faults}.", f"Set it in {FILE} or as REFOLD_…"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            Code.BAD_SETTING, f"{_file()}: {error}.", "Mend the file; it is TOML."
+        ) from None
+
+
+def show(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Every setting as (name, value), secrets hidden; for `refold config show`."""
+    for section, value in settings.model_dump().items():
+        if isinstance(value, Mapping):
+            flat = {**value, **value.get("options", {})}
+            for name, setting in _flat(flat).items():
+                if not name.startswith("options."):
+                    yield f"{section}.{name}", hidden(name, setting)
+        else:
+            yield section, str(value)
+
+
+def hidden(name: str, value: object) -> str:
+    """A setting's value as it may be shown: secrets and passwords inside addresses hidden."""
+    if _SECRET.search(name.lower()):
+        return HIDDEN
+    return _USERINFO.sub(lambda found: HIDDEN if found[3] else f"{found[1]}:{HIDDEN}@", str(value))
+
+
+def _file() -> Path | None:
+    """REFOLD_CONFIG, else refold.toml in the working directory when it exists."""
+    named = os.environ.get("REFOLD_CONFIG")
+    if named and not Path(named).is_file():
+        raise UsageError(Code.BAD_SETTING, f"REFOLD_CONFIG names {named}, which is no file.")
+    path = Path(named or FILE)
+    return path if path.is_file() else None
+
+
+def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Option]:
+    """Dotted names from TOML's nested tables: `security.protocol` is one option."""
+    flat: dict[str, Option] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
