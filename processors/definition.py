@@ -1,0 +1,412 @@
+"""A checked definition, compiled for the fold: tables that are looked up, nothing that is searched.
+
+Law of this module: frozen data made from a `Spec` that `check` has passed. Two definitions with
+equal canonical JSON and equal fingerprints fold alike.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import msgspec
+
+from refold.processors.fingerprint import fingerprint_of
+from refold.processors.instance import Instance
+from refold.processors.sends import command_types
+from refold.processors.spec import ANY, Entry, Final, Function, Invariant, Late, Limits, Rule, Spec
+from refold.processors.status import RunStatus
+from refold.schemas.canonical import Canonical, canonical_of
+from refold.schemas.codec import Codec, codec_of
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code, DefinitionError, FenceError
+
+States = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: what an event does in a state when its guard holds."""
+
+    id: str
+    """`<from>/<type>/<n>`, n from 0 in declared order."""
+    source: str
+    event: str
+    target: str
+    enters: bool
+    """False: it stays in the state and sends nothing."""
+    guard: Function | None
+    reducer: Function | None
+    guard_steps: bool
+    """True when the guard takes the third parameter; likewise the next."""
+    reducer_steps: bool
+    sends: "tuple[Sending, ...]"
+    """What entering the target sends."""
+    invariants: tuple[Invariant, ...]
+    """What must hold in the target."""
+    needs_step: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A compiled `send` of a state."""
+
+    send: Function
+    takes_step: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one state does with one event type; exactly one of the four is set."""
+
+    transitions: tuple[Transition, ...] = ()
+    deferred: bool = False
+    already: bool = False
+    late: Late | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandType:
+    """A command type as the graph declares it."""
+
+    name: str
+    target: str
+    action: str
+    each: str | None
+    codec: Codec
+    encode: Callable[[Any], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One (state, event type) for people and pictures."""
+
+    state: str
+    event: str
+    kind: str
+    """transition, deferred, already, late or refused."""
+    transitions: tuple[Transition, ...]
+    policy: str
+    """Late policy where kind is late."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """A workflow of one version, ready to fold. Made by `StateGraph.build`."""
+
+    name: str
+    version: int
+    fingerprint: str
+    """Hash of the canonical graph and of the code that it names."""
+    context: type
+    initial: str
+    states: States
+    table: Mapping[str, Mapping[str, Cell]]
+    """state → event type → what it does. A type that is not there is refused or `late_rest`."""
+    late_rest: Mapping[str, Late]
+    """Final state → policy of every type that its row does not name."""
+    finals: Mapping[str, Final]
+    events: Mapping[str, Codec]
+    commands: Mapping[type, CommandType]
+    canonical: Canonical
+    limits: Limits
+    dedup_bytes: int
+    statuses: Mapping[str, RunStatus]
+    invariants: tuple[Invariant, ...]
+    entries: tuple[Entry, ...]
+    positions: Mapping[str, int]
+    """state → its index in `states` and in an instance's `visits`."""
+    fresh: Any
+    """Context of an instance without an event: `context()`, or None."""
+    spec: Spec
+
+    def accepts(self, state: str) -> tuple[str, ...]:
+        """Event types that do something in a state, deferring and already included.
+
+        Raises:
+            DefinitionError: There is no such state.
+        """
+        self._known(state)
+        return tuple(name for name, cell in self.table[state].items() if cell.late is None)
+
+    def rows(self) -> tuple[TableRow, ...]:
+        """The table state × event type, complete, in declared order."""
+        return tuple(self._row(state, event) for state in self.states for event in self.events)
+
+    def to_json(self) -> bytes:
+        """The canonical JSON form: equal bytes for equal graphs, code apart."""
+        return canonical_json(self.spec)
+
+    def _row(self, state: str, event: str) -> TableRow:
+        cell = self.table[state].get(event)
+        late = self.late_rest.get(state) if cell is None else cell.late
+        if late is not None:
+            return TableRow(state, event, "late", (), str(late))
+        if cell is None:
+            return TableRow(state, event, "refused", (), "")
+        kind = "deferred" if cell.deferred else "already" if cell.already else "transition"
+        return TableRow(state, event, kind, cell.transitions, "")
+
+    def _known(self, state: str) -> None:
+        if state not in self.table:
+            raise DefinitionError(
+                Code.DEFINITION_INVALID,
+                f"{self.name} version {self.version} has no state {state!r}.",
+                f"Its states: {', '.join(self.states)}.",
+                state=state,
+            )
+
+    def blank(self, event: EventRecord) -> Instance:
+        """The record that an instance has before its first event; never stored as such."""
+        at = event.log_time_ms
+        visits = () if self.limits.visits is None else (0,) * len(self.states)
+        return Instance(
+            event.tenant, event.instance, self.version, self.initial, self.fresh,
+            0, 0, 0, at, at, at, "", "", -1, b"", visits,
+        )  # fmt: skip
+
+
+class Buildable(Protocol):
+    """A `StateGraph`, seen from here."""
+
+    def build(self) -> Definition:
+        """Check and compile."""
+        ...
+
+
+class Workflow:
+    """All versions of one workflow that a worker can fold.
+
+    Args:
+        name: Name of the workflow.
+        versions: Definitions or graphs (which are built), each with another version.
+
+    Raises:
+        DefinitionError: A version stands twice, a name differs, or there is none.
+    """
+
+    __slots__ = ("name", "versions")
+
+    def __init__(self, name: str, versions: Iterable[Definition | Buildable]) -> None:
+        self.name = name
+        found: dict[int, Definition] = {}
+        for one in versions:
+            definition = one if isinstance(one, Definition) else one.build()
+            if definition.name != name:
+                raise _misfit(name, f"got a definition of {definition.name!r}")
+            if definition.version in found:
+                raise _misfit(name, f"has version {definition.version} twice")
+            found[definition.version] = definition
+        if not found:
+            raise _misfit(name, "has no definition")
+        self.versions: Mapping[int, Definition] = MappingProxyType(dict(sorted(found.items())))
+
+    def at(self, version: int) -> Definition:
+        """The definition of a version.
+
+        Raises:
+            FenceError: DEFINITION_MISSING: this worker lacks a version that is in use.
+        """
+        try:
+            return self.versions[version]
+        except KeyError:
+            raise FenceError(
+                Code.DEFINITION_MISSING,
+                f"Version {version} of {self.name} is in use, this worker has"
+                f" {', '.join(map(str, self.versions))}.",
+                f"Start the worker with version {version} as well.",
+                workflow=self.name,
+                version=version,
+            ) from None
+
+    @property
+    def latest(self) -> Definition:
+        """The definition with the highest version."""
+        return self.versions[max(self.versions)]
+
+
+def _misfit(name: str, what: str) -> DefinitionError:
+    return DefinitionError(
+        Code.DEFINITION_INVALID,
+        f"Workflow {name!r} {what}.",
+        "Give each version of one workflow once.",
+        workflow=name,
+    )
+
+
+def takes_step(function: Function) -> bool:
+    """True when a user's function has a third positional parameter: the step."""
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in kinds for one in signature(function).parameters.values()) > 2
+
+
+def compiled(spec: Spec) -> Definition:
+    """Compile a spec that `check` has passed."""
+    codecs = {kind: codec_of(kind) for kind in spec.events()}
+    states = spec.states()
+    statuses = dict(spec.waits) | {final.state: final.status for final in spec.finals}
+    return Definition(
+        name=spec.name,
+        version=spec.version,
+        fingerprint=fingerprint_of(spec),
+        context=spec.context,
+        initial=spec.initial,
+        states=states,
+        table=MappingProxyType({one: _cells(spec, one, codecs) for one in states}),
+        late_rest={final.state: final.late[ANY] for final in spec.finals if ANY in final.late},
+        finals={final.state: final for final in spec.finals},
+        events={codec.name: codec for codec in codecs.values()},
+        commands=_commands(spec),
+        canonical=canonical_of(spec.context),
+        limits=spec.limits,
+        dedup_bytes=spec.dedup * 24,
+        statuses=statuses,
+        invariants=tuple(spec.invariants),
+        entries=tuple(spec.entries),
+        positions={one: index for index, one in enumerate(states)},
+        fresh=fresh_context(spec.context),
+        spec=spec,
+    )
+
+
+def fresh_context(context: type) -> Any:
+    """`context()`, or None where the class needs arguments."""
+    try:
+        return context()
+    except (TypeError, ValueError):  # pydantic's ValidationError is a ValueError
+        return None
+
+
+def _cells(spec: Spec, state: str, codecs: Mapping[type, Codec]) -> Mapping[str, Cell]:
+    cells: dict[str, Cell] = {}
+    rules: dict[str, list[Rule]] = {}
+    for rule in spec.rules:
+        if rule.state == state:
+            rules.setdefault(codecs[rule.event].name, []).append(rule)
+    for name, several in rules.items():
+        rows = (_transition(spec, rule, name, n) for n, rule in enumerate(several))
+        cells[name] = Cell(transitions=tuple(rows))
+    for where, kind in spec.deferred:
+        if where == state:
+            cells[codecs[kind].name] = Cell(deferred=True)
+    for where, kind in spec.already:
+        if where == state:
+            cells[codecs[kind].name] = Cell(already=True)
+    for final in spec.finals:
+        if final.state == state:
+            for kind, late in final.late.items():
+                if kind is not ANY:
+                    cells[codecs[kind].name] = Cell(late=late)  # type: ignore[index]  # not ANY
+    return MappingProxyType(cells)
+
+
+def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
+    target = rule.state if rule.to is None else rule.to
+    enters = rule.to is not None
+    sends = sendings(spec, target) if enters else ()
+    guard_steps = rule.guard is not None and takes_step(rule.guard)
+    reducer_steps = rule.reducer is not None and takes_step(rule.reducer)
+    return Transition(
+        id=f"{rule.state}/{event}/{n}",
+        source=rule.state,
+        event=event,
+        target=target,
+        enters=enters,
+        guard=rule.guard,
+        reducer=rule.reducer,
+        guard_steps=guard_steps,
+        reducer_steps=reducer_steps,
+        sends=sends,
+        invariants=tuple(
+            one for one in spec.invariants if one.states is None or target in one.states
+        ),
+        needs_step=guard_steps or reducer_steps or any(one.takes_step for one in sends),
+    )
+
+
+def sendings(spec: Spec, state: str) -> tuple[Sending, ...]:
+    """What entering a state sends, in declared order."""
+    return tuple(
+        Sending(entry.send, takes_step(entry.send))
+        for entry in spec.entries
+        if entry.state == state
+    )
+
+
+def _commands(spec: Spec) -> Mapping[type, CommandType]:
+    declared = {one.type: one for one in spec.commands}
+    found: dict[type, CommandType] = {}
+    for kind in command_types(spec):
+        codec, said = codec_of(kind), declared.get(kind)
+        target = said.target if said is not None and said.target is not None else spec.name
+        action = said.action if said is not None and said.action is not None else short(codec.name)
+        each = None if said is None else said.each
+        found[kind] = CommandType(codec.name, target, action, each, codec, codec.encode)
+    return found
+
+
+def short(name: str) -> str:
+    """The last part of a dotted type name: the default name of its action."""
+    return name.rpartition(".")[2]
+
+
+def canonical_json(spec: Spec) -> bytes:
+    """A graph as JSON with sorted keys: what its picture shows, function names included."""
+    return msgspec.json.encode(graph_data(spec), order="sorted")
+
+
+def graph_data(spec: Spec) -> dict[str, Any]:
+    """The canonical form of a graph as plain data."""
+    states = spec.states()
+    name_of = {kind: codec_of(kind).name for kind in spec.events()}
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "context": spec.context.__name__,
+        "initial": spec.initial,
+        "dedup": spec.dedup,
+        "limits": msgspec.to_builtins(spec.limits),
+        "states": list(states),
+        "events": list(name_of.values()),
+        "transitions": [
+            {
+                "from": rule.state,
+                "event": name_of[rule.event],
+                "to": rule.to,
+                "guard": called(rule.guard),
+                "reducer": called(rule.reducer),
+            }
+            for rule in spec.rules
+        ],
+        "sends": [{"state": one.state, "send": called(one.send)} for one in spec.entries],
+        "commands": [
+            {"type": one.name, "target": one.target, "action": one.action, "each": one.each}
+            for one in sorted(_commands(spec).values(), key=lambda one: one.name)
+        ],
+        "deferred": [{"state": state, "event": name_of[kind]} for state, kind in spec.deferred],
+        "already": [{"state": state, "event": name_of[kind]} for state, kind in spec.already],
+        "finals": [
+            {
+                "state": final.state,
+                "status": str(final.status),
+                "late": {
+                    "*" if kind is ANY else name_of[kind]: str(late)  # type: ignore[index]
+                    for kind, late in final.late.items()
+                },
+            }
+            for final in spec.finals
+        ],
+        "waits": [{"state": state, "status": str(status)} for state, status in spec.waits],
+        "invariants": [
+            {"name": one.name, "states": None if one.states is None else list(one.states)}
+            for one in spec.invariants
+        ],
+    }
+
+
+def called(function: Function | None) -> str | None:
+    """How a function is called in the canonical form; the fingerprint covers its code."""
+    if function is None:
+        return None
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

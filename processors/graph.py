@@ -1,0 +1,216 @@
+"""`StateGraph`: how an author writes a workflow. It reads like the picture that it draws.
+
+Law of this module: it only collects what is said (a `Spec`); `build` has it checked and
+compiled. Nothing here runs a user's function.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from refold.processors.check import check
+from refold.processors.definition import Definition, compiled
+from refold.processors.info import StepInfo
+from refold.processors.spec import (
+    ANY,
+    Anything,
+    CommandSpec,
+    Entry,
+    Final,
+    Function,
+    Invariant,
+    Late,
+    Limits,
+    Rule,
+    Spec,
+)
+from refold.processors.status import RunStatus
+from refold.schemas.limits import DEDUP_ENTRIES
+
+__all__ = ["ANY", "Late", "Limits", "RunStatus", "StateGraph", "StepInfo", "Transitions"]
+
+C = TypeVar("C")
+E = TypeVar("E")
+
+
+class Transitions(Generic[C, E]):
+    """What `StateGraph.on` answers: call it with a reducer, or leave the context as it is."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+
+    @overload
+    def __call__(self, reducer: Callable[[C, E], C]) -> Callable[[C, E], C]: ...
+    @overload
+    def __call__(self, reducer: Callable[[C, E, StepInfo], C]) -> Callable[[C, E, StepInfo], C]: ...
+    def __call__(self, reducer: Function) -> Function:
+        """Give the transitions their reducer: (context, event[, step]) → context."""
+        for rule in self._rules:
+            rule.reducer = reducer
+        return reducer
+
+
+class StateGraph(Generic[C]):
+    """A workflow: states, transitions, reducers, commands on entry, final states.
+
+    Args:
+        name: Name of the workflow and of its topics (`[A-Za-z0-9_-]+`, at most 64 bytes).
+        version: 1 or more. A change of what the fold does is a new version (P14).
+        context: Class of the frozen context: msgspec struct, dataclass or pydantic model.
+        initial: State of an instance that has no event yet. The first reducer gets the context
+            that `context()` makes, or None where the class needs arguments.
+        dedup: Event identities that an instance remembers, 24 bytes each.
+        limits: Bounds per instance.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: int,
+        context: type[C],
+        initial: str,
+        dedup: int = DEDUP_ENTRIES,
+        limits: Limits | None = None,
+    ) -> None:
+        self.spec = Spec(name, version, context, initial, dedup, limits or Limits())
+        self._built: Definition | None = None
+
+    @overload
+    def on(
+        self,
+        state: str | Sequence[str],
+        event: type[E],
+        *,
+        to: str | None = None,
+        guard: Callable[[C, E], bool] | None = None,
+    ) -> Transitions[C, E]: ...
+    @overload
+    def on(
+        self,
+        state: str | Sequence[str],
+        event: type[E],
+        *,
+        to: str | None = None,
+        guard: Callable[[C, E, StepInfo], bool],
+    ) -> Transitions[C, E]: ...
+    def on(
+        self,
+        state: str | Sequence[str],
+        event: type[E],
+        *,
+        to: str | None = None,
+        guard: Function | None = None,
+    ) -> Transitions[C, E]:
+        """Declare transitions. Use as a decorator of the reducer, or alone: context unchanged.
+
+        Args:
+            state: State or states that it leaves.
+            event: Event type that causes it.
+            to: State that is entered; its own state's name enters it again and sends its
+                commands afresh. None: stays, without entering.
+            guard: Pure condition; those of one pair are tried in order, one without a guard last.
+        """
+        rules = [Rule(one, event, to, guard) for one in _several(state)]
+        self._open().rules.extend(rules)
+        return Transitions(rules)
+
+    @overload
+    def enter(self, state: str | Sequence[str], send: Callable[[C, Any], object]) -> None: ...
+    @overload
+    def enter(
+        self, state: str | Sequence[str], send: Callable[[C, Any, StepInfo], object]
+    ) -> None: ...
+    def enter(self, state: str | Sequence[str], send: Function) -> None:
+        """Declare what a state sends when it is entered.
+
+        Args:
+            state: State or states.
+            send: Pure function (context, event[, step]) → a command, a list or tuple of
+                commands, or None. Its context is the new one.
+        """
+        self._open().entries.extend(Entry(one, send) for one in _several(state))
+
+    def command(
+        self,
+        command: type,
+        *,
+        target: str | None = None,
+        action: str | None = None,
+        each: str | None = None,
+    ) -> None:
+        """Declare a command type: where it goes and how its keys call it.
+
+        Args:
+            command: The type.
+            target: Topic `<ns>.<target>.commands`; the workflow's name by default.
+            action: Name in the idempotency key; the type's name by default.
+            each: Field (str or int) that tells apart several commands of this type from one
+                step, such as the item's number. Part of the key: never an index.
+        """
+        self._open().commands.append(CommandSpec(command, target, action, each))
+
+    def defer(self, state: str | Sequence[str], *events: type) -> None:
+        """In this state keep these events, and try them again after the next transition."""
+        self._open().deferred.extend((one, event) for one in _several(state) for event in events)
+
+    def already(self, state: str | Sequence[str], *events: type) -> None:
+        """In this state these events are facts that are known: no effect, success for senders."""
+        self._open().already.extend((one, event) for one in _several(state) for event in events)
+
+    def final(
+        self,
+        state: str,
+        *,
+        late: Mapping[type | Anything, Late],
+        status: RunStatus = RunStatus.COMPLETED,
+    ) -> None:
+        """Declare a final state.
+
+        Args:
+            state: The state. It has no transitions.
+            late: Policy for every event type that may come after the end; `ANY` for the rest.
+            status: What the end means: completed, failed, compensated or continued.
+        """
+        self._open().finals.append(Final(state, dict(late), status))
+
+    def waits(self, state: str | Sequence[str], status: RunStatus) -> None:
+        """Declare what a state waits for: what `run_status` shows while it stands."""
+        self._open().waits.extend((one, status) for one in _several(state))
+
+    def invariant(
+        self,
+        name: str,
+        holds: Callable[[str, C], bool],
+        states: str | Sequence[str] | None = None,
+    ) -> None:
+        """Declare a pure predicate on (state, context); a step that breaks it parks.
+
+        Args:
+            name: What it says, for the person who reads the reason.
+            holds: True when it holds.
+            states: Where it is checked; everywhere by default.
+        """
+        where = None if states is None else _several(states)
+        self._open().invariants.append(Invariant(name, holds, where))
+
+    def build(self) -> Definition:
+        """Check everything and compile it, once; later calls give the same definition.
+
+        Raises:
+            DefinitionError: Something does not hold; it names the state and the cure.
+        """
+        if self._built is None:
+            check(self.spec)
+            self._built = compiled(self.spec)
+        return self._built
+
+    def _open(self) -> Spec:
+        """The spec, as long as nothing was built from it."""
+        self._built = None
+        return self.spec
+
+
+def _several(state: str | Sequence[str]) -> tuple[str, ...]:
+    return (state,) if isinstance(state, str) else tuple(state)

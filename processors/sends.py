@@ -1,0 +1,114 @@
+"""Which command types a state may send, found before anything runs.
+
+Law of this module: reads code objects and annotations, runs no user's function. What cannot be
+found must be declared with `StateGraph.command`; nothing is guessed at run time.
+"""
+
+from collections.abc import Iterator
+from inspect import signature, unwrap
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, get_args, get_type_hints
+
+from refold.processors.spec import Function, Spec
+from refold.schemas.types import Command
+
+_DEPTH = 8
+"""Helpers of helpers that are followed; deeper code annotates its send or declares its types."""
+
+
+def command_types(spec: Spec) -> tuple[type, ...]:
+    """Every command type of a graph: declared ones first, then found ones in order."""
+    found: dict[type, None] = {one.type: None for one in spec.commands}
+    for entry in spec.entries:
+        found.update(dict.fromkeys(sent_types(spec, entry.send)))
+    return tuple(found)
+
+
+def sent_types(spec: Spec, send: Function) -> tuple[type, ...]:
+    """Command types that one `send` may return: by its return annotation, else by its code."""
+    annotated = [one for one, _ in annotated_types(send)]
+    if annotated:
+        return tuple(dict.fromkeys(annotated))
+    declared = {one.type for one in spec.commands}
+    return tuple(
+        dict.fromkeys(
+            one for one in _named(send, set(), 0) if issubclass(one, Command) or one in declared
+        )
+    )
+
+
+def annotated_types(send: Function) -> list[tuple[type, bool]]:
+    """(type, many) for each command type in the return annotation; many: inside a collection."""
+    try:
+        hints = get_type_hints(send)
+    except (NameError, TypeError, AttributeError):
+        return []
+    return list(_leaves(hints.get("return"), many=False))
+
+
+def _leaves(hint: Any, *, many: bool) -> Iterator[tuple[type, bool]]:
+    inner = get_args(hint)
+    if inner:
+        origin = getattr(hint, "__origin__", None)
+        several = origin is not None and origin is not type(None) and isinstance(origin, type)
+        fixed = origin is tuple and Ellipsis not in inner
+        for one in inner:
+            yield from _leaves(one, many=many or (several and not fixed))
+    elif isinstance(hint, type) and hint not in (type(None), object, list, tuple) and hint != Command:
+        yield hint, many
+
+
+def _named(function: Any, seen: set[int], depth: int) -> Iterator[type]:
+    """Classes that a function's code names, through the helpers of its own package."""
+    function = unwrap(function) if callable(function) else function
+    if not isinstance(function, FunctionType) or id(function) in seen or depth > _DEPTH:
+        return
+    seen.add(id(function))
+    for value in _values(function):
+        if isinstance(value, type):
+            yield value
+        elif isinstance(value, FunctionType) and _near(function, value):
+            yield from _named(value, seen, depth + 1)
+
+
+def _values(function: FunctionType) -> Iterator[Any]:
+    """What the names in a function's code stand for, `module.Name` included."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    known = {name: cell.cell_contents for name, cell in cells if _filled(cell)}
+    names = tuple(dict.fromkeys(_names(function.__code__)))
+    for name in names:
+        value = known.get(name, function.__globals__.get(name))
+        if isinstance(value, ModuleType):
+            yield from (vars(value)[one] for one in names if one in vars(value))
+        elif value is not None:
+            yield value
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a variable that is assigned later
+        return False
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _near(one: FunctionType, other: FunctionType) -> bool:
+    """True within one top-level package."""
+    return one.__module__.partition(".")[0] == other.__module__.partition(".")[0]
+
+
+def positional_count(function: Function) -> int | None:
+    """Positional parameters without a default; None when it cannot be told."""
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    kinds = (0, 1)  # POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD
+    return sum(int(one.kind) in kinds for one in parameters)

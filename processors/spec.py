@@ -1,0 +1,159 @@
+"""What an author says about a workflow, as plain data, before it is checked and compiled.
+
+Law of this module: data only. `graph.StateGraph` fills a `Spec`, `check` judges it,
+`definition` compiles it, `fingerprint` hashes it, and none of them knows the others.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from refold.processors.status import RunStatus
+from refold.schemas.limits import DEDUP_ENTRIES, VALUE_BYTES
+
+Function = Callable[..., Any]
+"""A user's pure function: (context, event) or (context, event, step)."""
+
+
+class Late(StrEnum):
+    """What a final state does with an event that comes after the end (always verdict late)."""
+
+    RECORD = "record"
+    """Note it; the end stands."""
+    REFUSE = "refuse"
+    """Note it, and say no to whoever asks what became of it."""
+    ALREADY = "already"
+    """Note it as the same fact once more: success for the sender."""
+    COMPENSATE = "compensate"
+    REOPEN = "reopen"
+    FORWARD = "forward"
+
+
+LATE_BUILT: Final = frozenset({Late.RECORD, Late.REFUSE, Late.ALREADY})
+"""Policies that can be declared today; the others have their names reserved."""
+
+
+class Anything(Enum):
+    """The type of `ANY`."""
+
+    ANY = "*"
+
+
+ANY: Final = Anything.ANY
+"""In `final(late=…)`: every event type that is not named beside it."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a definition. All count per instance; None means no bound.
+
+    Reaching `transitions`, `visits` or `unchanged` parks the instance, or takes it to the final
+    state `over` where one is named. They are part of the definition: another value is another
+    version (P14).
+    """
+
+    transitions: int | None = 10_000
+    """Applied events: an endless loop of events stops here."""
+    visits: int | None = None
+    """Entries into any one state."""
+    unchanged: int | None = 1_000
+    """Applied events in a row that change neither state nor context."""
+    over: str | None = None
+    """Final state that is entered, without a reducer, in place of parking."""
+    deferred: int = 100
+    """Events that a state may keep for later; one more parks the instance."""
+    parked: int = 10_000
+    """Events that queue behind a parked one; one more is refused, its bytes are kept."""
+    command_bytes: int = VALUE_BYTES
+    """Encoded value of one command."""
+
+
+@dataclass(slots=True)
+class Rule:
+    """One declared transition: `state × event [guard] → to`, with its reducer."""
+
+    state: str
+    event: type
+    to: str | None
+    """None: stays in the state without entering it again (no entry commands)."""
+    guard: Function | None = None
+    reducer: Function | None = None
+    """None: the context stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Commands that a state sends when it is entered."""
+
+    state: str
+    send: Function
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """Where a command type goes and what its action is called in idempotency keys."""
+
+    type: type
+    target: str | None
+    action: str | None
+    each: str | None
+    """Field that tells apart several commands of this type from one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """A final state: what it does with late events and what it means for the run."""
+
+    state: str
+    late: Mapping[type | Anything, Late]
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A predicate on (state, context) that holds after every step."""
+
+    name: str
+    holds: Callable[[str, Any], bool]
+    states: tuple[str, ...] | None
+    """None: every state."""
+
+
+@dataclass(slots=True)
+class Spec:
+    """Everything declared on a `StateGraph`, in declaration order."""
+
+    name: str
+    version: int
+    context: type
+    initial: str
+    dedup: int = DEDUP_ENTRIES
+    limits: Limits = field(default_factory=Limits)
+    rules: list[Rule] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    commands: list[CommandSpec] = field(default_factory=list)
+    deferred: list[tuple[str, type]] = field(default_factory=list)
+    already: list[tuple[str, type]] = field(default_factory=list)
+    finals: list[Final] = field(default_factory=list)
+    waits: list[tuple[str, RunStatus]] = field(default_factory=list)
+    invariants: list[Invariant] = field(default_factory=list)
+
+    def states(self) -> tuple[str, ...]:
+        """Every state that is named anywhere, the initial one first, in order of appearance."""
+        named: dict[str, None] = {self.initial: None}
+        for rule in self.rules:
+            named[rule.state] = None
+            if rule.to is not None:
+                named[rule.to] = None
+        for final in self.finals:
+            named[final.state] = None
+        return tuple(named)
+
+    def events(self) -> tuple[type, ...]:
+        """Every event type that is named anywhere, in order of appearance."""
+        late = [kind for final in self.finals for kind in final.late if isinstance(kind, type)]
+        every = [rule.event for rule in self.rules]
+        every += [kind for _, kind in self.deferred] + [kind for _, kind in self.already] + late
+        return tuple(dict.fromkeys(every))
