@@ -53,3 +53,14 @@ def id_fault(text: str, limit: int = ID_BYTES) -> str | None:
     if length > limit:
         return f"is longer than {limit} bytes"
     return "has control characters" if _CONTROL.search(text) else None
+
+
+def bounded_text(text: str, limit: int = REASON_BYTES) -> str:
+    """A reason's text cut to its limit in UTF-8 bytes; what UTF-8 cannot hold is escaped.
+
+    Bounding twice changes nothing, so a reason read back from the log equals the one in state.
+    """
+    raw = text.encode(errors="backslashreplace")
+    if len(raw) <= limit:
+        return raw.decode()
+    return raw[: limit - 3].decode(errors="ignore") + "…"

@@ -47,7 +47,7 @@ _FIXED_CONSUMER: Final = {
     "auto.offset.reset": "a moved or lost offset is a fence, never a silent jump",
     "isolation.level": "an aborted record must not be folded",
     "partition.assignment.strategy": "ownership changes one partition at a time (P2)",
-    "enable.partition.eof": "the end of the log is asked for, not waited for (P29)",
+    "enable.partition.eof": "readers need it and members of a group must not have it",
     "message.max.bytes": "it is the producer's",
 }
 
@@ -72,7 +72,10 @@ def reader_config(settings: Settings, name: str = "reader") -> Config:
         settings: Settings of this process.
         name: Stands in the group id that the client demands and never uses.
     """
-    group: Config = {"group.id": f"{settings.namespace}.{name}.none"}
+    group: Config = {
+        "group.id": f"{settings.namespace}.{name}.none",
+        "enable.partition.eof": True,  # the last stable offset tells that it is reached
+    }
     return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, group | _READING)
 
 
