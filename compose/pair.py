@@ -6,7 +6,7 @@ at once get one pair.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -80,15 +80,22 @@ class Pair:
             self.folder.mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder / ".lock", timeout=LOCK_TIMEOUT_S)
 
-    def up(self) -> None:
+    def up(self, tell: Callable[[str], None] = lambda _: None) -> None:
         """Start what does not run and wait until both work.
+
+        Args:
+            tell: Told in one line what is being done.
 
         Raises:
             ServerError: One of the LOCAL_* codes.
         """
         with self.lock():
-            self.postgres.start()
-            self.kafka.start()
+            servers = (self.postgres, self.kafka)
+            for server in servers:
+                server.choose_port()  # both, before one of them runs alone
+            for server in servers:
+                tell(f"starting {server.name}")
+                server.start()
 
     def down(self) -> None:
         """Stop both; their data stays."""

@@ -8,6 +8,7 @@ another program after a reboot is never signalled.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ from refold.schemas.errors import Code, RefoldError, ServerError
 
 STOP_TIMEOUT_S: Final = 30.0
 """Kafka writes a clean-shutdown mark per log on SIGTERM; beyond this it is killed."""
+DISK_MB: Final = 300
+"""Free space without which a start is refused: two fresh servers take half of it."""
 LOG_TAIL_BYTES: Final = 2000
 """How much of a server's log an error shows: enough for its last exception."""
 
@@ -132,6 +135,27 @@ class Server(ABC):
         """Whether the process that was started last is alive and is really this server."""
         return self._process() is not None
 
+    def choose_port(self) -> int:
+        """The port of the running server, else the one that the next start takes.
+
+        Raises:
+            ServerError: LOCAL_PORT_TAKEN.
+        """
+        if self.is_running():
+            return self.port
+        last = self._started()
+        port = self._wanted_port or (last.port if last else free_port())
+        check_port_free(port, self.name, self.option)
+        return port
+
+    def answers(self) -> bool:
+        """Whether one `probe` succeeds now."""
+        try:
+            self.probe()
+        except Exception:  # each client raises its own kinds, and all of them mean no
+            return False
+        return True
+
     def start(self, timeout_s: float = 60.0) -> None:
         """Start the server, if it does not run, and wait until it does its work.
 
@@ -140,11 +164,10 @@ class Server(ABC):
                 died or did not answer in time, with the end of its log.
         """
         if not self.is_running():
-            last = self._started()
-            port = self._wanted_port or (last.port if last else free_port())
-            check_port_free(port, self.name, self.option)
+            port = self.choose_port()
             with disk_errors(self.home):
                 self.home.mkdir(parents=True, exist_ok=True)
+                check_disk(self.home)
                 self.prepare(port)
                 self._spawn(port)
         self.wait_ready(timeout_s)
@@ -185,6 +208,8 @@ class Server(ABC):
         except Exception as error:
             if isinstance(error, RefoldError):
                 raise
+            if "No space left on device" in self._log_tail():
+                raise _disk_error(self.home, "No space left on device") from error
             state = "did not answer in time" if self.is_running() else "ended while it started"
             raise ServerError(
                 Code.LOCAL_START,
@@ -267,6 +292,17 @@ class Server(ABC):
             return f"(no log: {error})"
 
 
+def check_disk(folder: Path, needed_mb: int = DISK_MB) -> None:
+    """Refuse to start where the disk is nearly full.
+
+    Raises:
+        ServerError: LOCAL_DISK.
+    """
+    free_mb = shutil.disk_usage(folder).free // 1_000_000
+    if free_mb < needed_mb:
+        raise _disk_error(folder, f"{free_mb} MB are free, {needed_mb} MB are needed")
+
+
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
     """Turn a full disk or a folder without rights into an error that says what to do.
@@ -277,9 +313,12 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ServerError(
-            Code.LOCAL_DISK,
-            f"cannot write to {folder}: {error.strerror or error}.",
-            "Free some space (about 500 MB are needed) or choose another folder with --dir.",
-            errno=error.errno,
-        ) from error
+        raise _disk_error(folder, error.strerror or str(error)) from error
+
+
+def _disk_error(folder: Path, reason: str) -> ServerError:
+    return ServerError(
+        Code.LOCAL_DISK,
+        f"cannot write to {folder}: {reason}.",
+        "Free some space, or choose another folder with --dir.",
+    )

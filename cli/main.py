@@ -1,0 +1,133 @@
+"""The command `refold`: names its groups, turns errors into one message and an exit code.
+
+Law of this module: it imports no group until one is called, so that `refold --help` is quick, and
+no mistake that a user can make ends in a traceback. Exit codes: 0 done, 1 failed, 2 used wrongly.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from refold.schemas.errors import Code, RefoldError, UsageError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command or group of commands.
+
+    Attributes:
+        module: Where its `app` (a `typer.Typer`) lives; imported when it is called.
+        summary: The line that `refold --help` shows.
+    """
+
+    module: str
+    summary: str
+
+
+ENTRIES: Final[dict[str, Entry]] = {
+    "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
+}
+"""Every command, in the order that `refold --help` shows them."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows the names and summaries of its commands and imports one when called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, entry in ENTRIES.items():
+            self.add_command(TyperCommand(name=name, help=entry.summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command that the arguments name, and import it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in ENTRIES:
+            command = _load(name)
+        return name, command, rest
+
+
+def _load(name: str) -> Any:
+    try:
+        app = import_module(ENTRIES[name].module).app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("refold"):
+            raise
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"`refold {name}` needs the package {error.name}, which is not installed.",
+            "Install it with `pip install 'refold[local]'`.",
+        ) from error
+    command = typer.main.get_command(app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="refold",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"refold {version('refold')}")
+        raise typer.Exit
+
+
+@app.callback()
+def refold(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which one."),
+    ] = False,
+) -> None:
+    """Event-sourced stream processing for workflows on Apache Kafka and PostgreSQL."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code.
+
+    Args:
+        arguments: The command line without the program's name.
+    """
+    try:
+        app(list(arguments), prog_name="refold")
+    except RefoldError as error:
+        report(error)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else EXIT_FAILED
+    return 0
+
+
+def report(error: RefoldError) -> None:
+    """Say on standard error what is wrong, where, and what to do."""
+    lines = [f"refold: {error.code}: {error.what}"]
+    if error.where:
+        lines.append("  where: " + ", ".join(f"{key}={val}" for key, val in error.where.items()))
+    if error.cure:
+        lines.append(f"  what to do: {error.cure}")
+    lines.append(f"  more: docs/errors/{error.code}.md")
+    typer.echo("\n".join(lines), err=True)
+
+
+def main() -> None:
+    """Entry point of the installed program."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
