@@ -35,7 +35,7 @@ class Kind(StrEnum):
 _EVENT: Final = "Let an upstream service or an executor put it on the log as an event."
 _OUTSIDE: Final = "Send a command and let an executor do it; its answer comes as an event."
 CURES: Final = {
-    Kind.CLOCK: "Use event.time, or a field of the event; a zone is data too.",
+    Kind.CLOCK: "Use step.time, or a field of the event; a zone is data too.",
     Kind.CHANCE: "Use step.random(): the same number at every replay.",
     Kind.ID: "Use step.new_id(): the same id at every replay.",
     Kind.ENVIRONMENT: _EVENT,

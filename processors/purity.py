@@ -55,7 +55,7 @@ def faults(function: object, *, package: str | None = None) -> tuple[Fault, ...]
         DefinitionError: Two lambdas on one line cannot be told apart.
     """
     roots = list(_unwrapped(function))
-    known = package or next((source.top(_module_of(root)) for root in roots), "")
+    known = package or next((source.top(source.home(root)) for root in roots), "")
     found: set[Fault] = set()
     seen: set[int] = set()
     keep: list[object] = []  # an id is a name only while its object lives
@@ -115,7 +115,7 @@ def _impure(name: str, seen: list[str]) -> DefinitionError:
     return DefinitionError(
         Code.IMPURE_REDUCER,
         f"{name} {', '.join(dict.fromkeys(seen))} while it folds.",
-        "Take time, ids and chance from the event and the step: event.time, step.new_id(), "
+        "Take time, ids and chance from the event and the step: step.time, step.new_id(), "
         "step.random().",
     )
 
@@ -145,11 +145,6 @@ def _unwrapped(thing: object) -> Iterator[object]:
         call = vars(type(thing)).get("__call__")
         thing = call if call is not None else thing
     yield thing
-
-
-def _module_of(thing: object) -> str | None:
-    module = getattr(thing, "__module__", None)
-    return module if isinstance(module, str) else None
 
 
 class _Check:
@@ -248,7 +243,7 @@ class _Check:
     def _follow(self, node: ast.expr, parts: tuple[str, ...], thing: object) -> None:
         bare = source.plain(thing)
         if isinstance(bare, type) or hasattr(bare, "__code__"):
-            if source.top(_module_of(bare)) == self.package:
+            if source.top(source.home(bare)) == self.package:
                 self.reached.append(bare)
             return
         if isinstance(thing, partial):
@@ -280,7 +275,7 @@ class _Check:
 
     def _holder(self, parts: tuple[str, ...]) -> tuple[ModuleType, str] | None:
         if len(parts) == 1 and parts[0] not in self._cells():
-            module = sys.modules.get(_module_of(self.place.thing) or "")
+            module = sys.modules.get(source.home(self.place.thing))
         else:
             outer, rest = source.resolve(parts[:-1], self.scope) if parts[1:] else (None, ())
             module = outer if isinstance(outer, ModuleType) and not rest else None

@@ -45,6 +45,13 @@ def top(module: str | None) -> str:
     return ".".join(parts[:2]) if parts[:2] == ["refold", "examples"] else parts[0]
 
 
+def home(thing: object) -> str:
+    """The module that code stands in, whatever a decorator wrote into `__module__`."""
+    names = getattr(thing, "__globals__", {})
+    module = names.get("__name__", getattr(thing, "__module__", None))
+    return module if isinstance(module, str) else ""
+
+
 def is_users(package: str) -> bool:
     """Whether a top-level package is code of a user: neither Python's, nor refold's."""
     return bool(package) and package != "refold" and package not in sys.stdlib_module_names
@@ -187,7 +194,7 @@ def _quoted(node: ast.AST) -> set[str]:
 
 def _written_in(function: FunctionType, cls: type) -> bool:
     generated = function.__code__.co_filename == "<string>"  # a dataclass's own methods
-    return function.__module__ == cls.__module__ and not generated
+    return home(function) == cls.__module__ and not generated
 
 
 def _find_function(function: FunctionType) -> Found | None:
