@@ -67,3 +67,10 @@ def body_digest(event_type: str, value: bytes) -> bytes:
     """8 bytes over type and value: tells a repeated event from another one under its id."""
     head = event_type.encode()
     return blake2b(b"%d:%b%b" % (len(head), head, value), digest_size=8).digest()
+
+
+def derived_id(kind: str, *parts: str) -> str:
+    """`<kind>-` and 32 hex digits of BLAKE2b-128 over the length-prefixed parts, for ever."""
+    encoded = [part.encode() for part in parts]
+    body = b"".join(b"%d:%b" % (len(part), part) for part in encoded)
+    return f"{kind}-{blake2b(body, digest_size=16).hexdigest()}"

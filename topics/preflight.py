@@ -13,10 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from refold.schemas.errors import Code, FenceError, ServerError
 from refold.topics.facts import TopicFacts, topic_facts
-from refold.topics.specs import EVENT_BYTES, REJECTED_SPARE_BYTES, TopicSpec
+from refold.topics.specs import TopicSpec
 
 ANSWER_S: Final = 10.0
-UNBOUNDED: Final = "-1"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -199,7 +198,7 @@ _WHY: Final[Mapping[str, str]] = {
     "retention.ms": "events are the truth and are kept for ever",
     "retention.bytes": "events are the truth and are kept for ever",
     "message.timestamp.type": "fold time is fixed when the broker writes the record",
-    "max.message.bytes": f"a record of {EVENT_BYTES} bytes and {REJECTED_SPARE_BYTES} more must fit",
+    "max.message.bytes": "the largest record that refold writes there must fit",
 }
 
 
