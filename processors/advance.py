@@ -1,0 +1,378 @@
+"""One event against the graph: the transition, its reducer, what must hold, what is sent.
+
+Law of this module: pure and total. Whatever a user's function does is a verdict; only
+KeyboardInterrupt and SystemExit pass. A step is whole or not at all: what parks leaves the
+state as it was before the record. This is the hot path: tables are looked up, records are
+replaced in one call, and what most steps do not need is not made.
+"""
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from refold.processors.definition import Cell, Definition, Sending, Transition, sendings
+from refold.processors.effects import Send, Step
+from refold.processors.info import StepInfo
+from refold.processors.instance import Instance
+from refold.processors.keys import action_part, key_of
+from refold.processors.records import (
+    bounded,
+    deferred_of,
+    fold_time,
+    more_with,
+    park,
+    raised,
+    refuse,
+    remembered,
+)
+from refold.processors.spec import Late
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Reason, Verdict
+
+NOTHING_SENT: Final[tuple[Send, ...]] = ()
+_APPLIED: Final = Verdict.APPLIED
+
+
+class _Park(Exception):
+    """A step that cannot be completed; never leaves this module."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(code, text)
+        self.reason = Reason(code, bounded(text))
+
+
+def advance(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+    """Judge one event that is not a duplicate and not queued.
+
+    Args:
+        definition: The instance's.
+        instance: Its record, or the blank one of an instance without an event.
+        event: The record.
+        data: Its decoded value; None when no state of the definition knows the type.
+
+    Returns:
+        Refused keeps the very instance that went in. Deferred events are not tried again here.
+    """
+    if event.expected_state is not None or event.expected_version is not None:
+        stale = _stale(instance, event)
+        if stale is not None:
+            return refuse(instance, Code.STALE, stale)
+    state = instance.state
+    cell = definition.table[state].get(event.type)
+    if cell is None or not cell.transitions or instance.more.ended:
+        return _without(definition, instance, event, cell)
+    context = instance.context
+    at = event.log_time_ms
+    if at < instance.fold_ms:
+        at = instance.fold_ms
+    step: StepInfo | None = None
+    chosen: Transition | None = None
+    try:
+        for transition in cell.transitions:
+            if transition.needs_step and step is None:
+                step = StepInfo(definition.name, instance, event, at)
+            guard = transition.guard
+            if guard is None or (
+                guard(context, data, step) if transition.guard_steps else guard(context, data)
+            ):
+                chosen = transition
+                break
+        if chosen is None:
+            return refuse(
+                instance,
+                Code.NO_TRANSITION,
+                f"no guard of {event.type} holds in state {state!r}",
+            )
+        reducer = chosen.reducer
+        if reducer is not None:
+            context = (
+                reducer(context, data, step) if chosen.reducer_steps else reducer(context, data)
+            )
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever it is, the user's function raised it
+        where = "a guard" if chosen is None else "the reducer"
+        text = f"{where} of {event.type} in state {state!r} raised {raised(error)}"
+        return park(definition, instance, event, Reason(Code.REDUCER_RAISED, bounded(text)))
+    try:
+        return _applied(definition, instance, event, data, chosen, context, at, step)
+    except _Park as problem:
+        return park(definition, instance, event, problem.reason)
+
+
+def _applied(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    data: Any,
+    transition: Transition,
+    context: Any,
+    at: int,
+    step: StepInfo | None,
+) -> Step:
+    """Everything after the reducer: limits, storable, invariants, commands, the new record."""
+    before = instance.context
+    target = transition.target
+    enters = transition.enters
+    limits = definition.limits
+    if context is not before or before is None:
+        fault = definition.canonical.fault(context)
+        if fault is not None:
+            raise _Park(Code.NOT_STORABLE, f"the context after {transition.id} {fault}")
+    moved = target != instance.state
+    unchanged = 0 if moved or not _same(context, before) else instance.unchanged + 1
+    visits = instance.visits
+    if (
+        (limits.transitions is not None and instance.transitions >= limits.transitions)
+        or (limits.unchanged is not None and unchanged > limits.unchanged)
+        or (
+            limits.visits is not None
+            and enters
+            and visits[definition.positions[target]] >= limits.visits
+        )
+    ):
+        return _over(definition, instance, event, data, transition, at)
+    for invariant in transition.invariants:
+        _hold(invariant.name, invariant.holds, target, context)
+    if enters:
+        since = at
+        effects = (
+            _sent(definition, instance, event, data, transition.sends, target, context, step)
+            if transition.sends
+            else NOTHING_SENT
+        )
+        if visits:
+            visits = _visited(visits, definition.positions[target])
+    else:
+        since, effects = instance.since_ms, NOTHING_SENT
+    dedup = instance.dedup + event.identity + event.body
+    if len(dedup) > definition.dedup_bytes:
+        dedup = dedup[-definition.dedup_bytes :]
+    after = replace(
+        instance,
+        state=target,
+        context=context,
+        version=instance.version + 1,
+        transitions=instance.transitions + 1,
+        unchanged=unchanged,
+        since_ms=since,
+        fold_ms=at,
+        last_source=event.source,
+        last_id=event.id,
+        last_offset=event.offset,
+        dedup=dedup,
+        visits=visits,
+    )
+    return Step(_APPLIED, after, effects, None, transition.id)
+
+
+def _without(
+    definition: Definition, instance: Instance, event: EventRecord, cell: Cell | None
+) -> Step:
+    """No transition: late, deferred, already, or refused."""
+    state = instance.state
+    late = definition.late_rest.get(state) if cell is None else cell.late
+    if instance.more.ended or late is not None:
+        return _late(definition, instance, event, late)
+    if cell is None:
+        return refuse(
+            instance, Code.NO_TRANSITION, f"state {state!r} has no transition for {event.type}"
+        )
+    if cell.already:
+        after = remembered(definition, instance, event)
+        return Step(Verdict.ALREADY, after, transition=f"{state}/{event.type}/already")
+    waiting = instance.more.deferred
+    if len(waiting) >= definition.limits.deferred:
+        text = f"state {state!r} defers {event.type}, but {len(waiting)} events wait already"
+        return park(definition, instance, event, Reason(Code.QUEUE_FULL, text))
+    more = more_with(instance.more, deferred=(*waiting, deferred_of(event)))
+    return Step(Verdict.DEFERRED, remembered(definition, instance, event, more=more))
+
+
+def _late(
+    definition: Definition, instance: Instance, event: EventRecord, late: Late | None
+) -> Step:
+    """After the end: always verdict late, the policy beside it."""
+    state, ended = instance.state, instance.more.ended
+    reason = None
+    policy = "terminated" if ended else str(late)
+    if ended:
+        reason = Reason(Code.NO_TRANSITION, bounded(f"the instance was terminated: {ended}"))
+    elif late is Late.REFUSE:
+        text = f"state {state!r} is final and refuses {event.type}"
+        reason = Reason(Code.NO_TRANSITION, text)
+    after = remembered(definition, instance, event)
+    return Step(
+        Verdict.LATE, after, reason=reason, transition=f"{state}/{event.type}/{policy}"
+    )
+
+
+def _stale(instance: Instance, event: EventRecord) -> str | None:
+    """What the sender expected and did not find; None when it holds."""
+    state, version = event.expected_state, event.expected_version
+    if state is not None and state != instance.state:
+        return f"the sender expects state {state!r}, the instance is in {instance.state!r}"
+    if version is not None and version != instance.version:
+        return f"the sender expects version {version}, the instance has {instance.version}"
+    return None
+
+
+def _over(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    data: Any,
+    transition: Transition,
+    at: int,
+) -> Step:
+    """A limit is reached: into the declared final state, or parked."""
+    over, limits = definition.limits.over, definition.limits
+    if over is None:
+        raise _Park(
+            Code.LIMIT_REACHED,
+            f"{transition.id} would pass a limit: {instance.transitions} of"
+            f" {limits.transitions} transitions, {instance.unchanged} of {limits.unchanged}"
+            f" unchanged in a row, visits of {transition.target!r} at most {limits.visits}",
+        )
+    context = instance.context
+    for invariant in definition.invariants:
+        if invariant.states is None or over in invariant.states:
+            _hold(invariant.name, invariant.holds, over, context)
+    step = StepInfo(definition.name, instance, event, at)
+    sends = sendings(definition.spec, over)
+    effects = _sent(definition, instance, event, data, sends, over, context, step)
+    visits = instance.visits
+    after = remembered(
+        definition,
+        instance,
+        event,
+        state=over,
+        since_ms=at,
+        transitions=instance.transitions + 1,
+        unchanged=0,
+        visits=_visited(visits, definition.positions[over]) if visits else visits,
+    )
+    name = f"{instance.state}/{event.type}/limit"
+    return Step(Verdict.APPLIED, after, effects, transition=name)
+
+
+def _same(context: Any, before: Any) -> bool:
+    if context is before:
+        return True
+    try:
+        return bool(context == before)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the user's __eq__ raised
+        raise _Park(Code.REDUCER_RAISED, f"comparing contexts raised {raised(error)}") from None
+
+
+def _hold(name: str, holds: Any, state: str, context: Any) -> None:
+    try:
+        kept = bool(holds(state, context))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the user's predicate raised
+        text = f"invariant {name!r} raised {raised(error)} in state {state!r}"
+        raise _Park(Code.INVARIANT_BROKEN, text) from None
+    if not kept:
+        raise _Park(Code.INVARIANT_BROKEN, f"invariant {name!r} does not hold in state {state!r}")
+
+
+def _visited(visits: tuple[int, ...], position: int) -> tuple[int, ...]:
+    return (*visits[:position], visits[position] + 1, *visits[position + 1 :])
+
+
+def _sent(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    data: Any,
+    sends: tuple[Sending, ...],
+    state: str,
+    context: Any,
+    step: StepInfo | None,
+) -> tuple[Send, ...]:
+    """The commands of an entry, encoded, each with its key; order: declaration, then list."""
+    effects: list[Send] = []
+    known = definition.commands
+    for sending in sends:
+        try:
+            wanted = (
+                sending.send(context, data, step)
+                if sending.takes_step
+                else sending.send(context, data)
+            )
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # whatever it is, the user's function raised it
+            text = f"send of state {state!r} raised {raised(error)}"
+            raise _Park(Code.REDUCER_RAISED, text) from None
+        if wanted is None:
+            continue
+        if type(wanted) in known:
+            effects.append(_command(definition, instance, event, state, wanted))
+        elif type(wanted) is list or type(wanted) is tuple:
+            for one in wanted:
+                effects.append(_command(definition, instance, event, state, one))
+        else:
+            raise _unknown(state, wanted)
+    if len(effects) > 1:
+        _distinct(effects, state)
+    return tuple(effects)
+
+
+def _command(
+    definition: Definition, instance: Instance, event: EventRecord, state: str, wanted: Any
+) -> Send:
+    kind = definition.commands.get(type(wanted))
+    if kind is None:
+        raise _unknown(state, wanted)
+    action = kind.action
+    try:
+        value = kind.encode(wanted)
+        if kind.each is not None:
+            action = _discriminated(action, getattr(wanted, kind.each))
+        key = key_of(
+            instance.tenant, definition.name, instance.id, state, action, event.source, event.id
+        )
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a value that its schema does not hold
+        text = f"command {kind.name} of state {state!r} cannot be encoded: {raised(error)}"
+        raise _Park(Code.COMMAND_INVALID, text) from None
+    if len(value) > definition.limits.command_bytes:
+        raise _Park(
+            Code.COMMAND_TOO_LARGE,
+            f"command {kind.name} of state {state!r} has {len(value)} bytes,"
+            f" the definition allows {definition.limits.command_bytes}",
+        )
+    return Send(kind.target, kind.name, action, key, state, value)
+
+
+def _discriminated(action: str, value: Any) -> str:
+    if type(value) is not str and type(value) is not int:
+        raise TypeError(f"a discriminator is text or a whole number, not {type(value).__name__}")
+    return action_part(action, value)
+
+
+def _distinct(effects: list[Send], state: str) -> None:
+    """Two equal keys in one step: one of the two effects would never happen."""
+    seen: set[str] = set()
+    for send in effects:
+        if send.key in seen:
+            raise _Park(
+                Code.COMMAND_INVALID,
+                f"state {state!r} sends action {send.action!r} twice in one step; declare a"
+                f" discriminator: command({send.type.rpartition('.')[2]}, each=<field>)",
+            )
+        seen.add(send.key)
+
+
+def _unknown(state: str, wanted: Any) -> _Park:
+    return _Park(
+        Code.COMMAND_INVALID,
+        f"send of state {state!r} returned {type(wanted).__name__}, which is not a command of"
+        " this definition; declare it with command(…)",
+    )

@@ -1,0 +1,173 @@
+"""`fold`: one record of the log and one instance record become a `Step`. Nothing else decides.
+
+Law of this module: pure, total, deterministic (O2). It never raises for anything that a record
+or a user's function does; a deployment that lacks a version raises FenceError. Order inside:
+
+    dedup ▸ engine's own events ▸ decode ▸ parked queue ▸ expectation ▸ already, deferred,
+    transition, late ▸ reducer ▸ storable ▸ limits ▸ invariants ▸ commands ▸ deferred again
+
+Partition, key and envelope are checked before, by whoever reads the log.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from refold.processors.advance import advance
+from refold.processors.definition import Definition, Workflow
+from refold.processors.effects import Step
+from refold.processors.engine_events import PREFIX, REDRIVE, TERMINATE
+from refold.processors.instance import Instance
+from refold.processors.queues import queue_behind, redrive, settle, terminate
+from refold.processors.reading import Unreadable, decoded, unreadable
+from refold.processors.records import ENTRY_BYTES, park, refuse
+from refold.schemas.codec import Codec
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Decision, Reason, Verdict
+
+FOLD_VERSION: Final = 1
+"""Version of these rules, recorded with each `activate`: another number may judge otherwise."""
+NOTHING_RELEASED: Final[Mapping[int, EventRecord]] = MappingProxyType({})
+_DUPLICATE: Final = Verdict.DUPLICATE
+
+
+def fold(
+    workflow: Workflow,
+    active: int,
+    instance: Instance | None,
+    event: EventRecord,
+    released: Mapping[int, EventRecord] = NOTHING_RELEASED,
+) -> Step:
+    """Decide about one record.
+
+    Args:
+        workflow: The versions that this worker has.
+        active: Version that a new instance begins with (P13).
+        instance: The record of the event's instance; None when there is none.
+        event: The record.
+        released: For a redrive, the records that `needed` named, by offset.
+
+    Returns:
+        The verdict, the new record (the very object that went in if nothing changed, None if
+        there is still none), and what is to be sent.
+
+    Raises:
+        FenceError: DEFINITION_MISSING, when the workflow lacks the version that is needed.
+    """
+    if instance is None:
+        definition = workflow.at(active)
+    else:
+        definition = workflow.at(instance.definition)
+        if instance.dedup.find(event.identity) >= 0:
+            seen = _seen(instance, event)
+            if seen is not None:
+                return seen
+    codec = definition.events.get(event.type)
+    if codec is None:
+        if event.type.startswith(PREFIX):
+            return _ordered(workflow, definition, instance, event, released)
+        data = None
+    else:
+        try:
+            data = codec.decode(event.value)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a user's type may raise anything while it is made
+            return _unread(definition, instance, event, unreadable(error))
+    if instance is None:
+        blank = definition.blank(event)
+        step = advance(definition, blank, event, data)
+        if step.instance is blank:
+            return Step(step.verdict, None, reason=step.reason)
+        return step
+    more = instance.more
+    if more.parked is not None:
+        return queue_behind(definition, instance, more.parked, event)
+    step = advance(definition, instance, event, data)
+    return settle(definition, instance, event, step) if more.deferred else step
+
+
+def obey(
+    workflow: Workflow,
+    active: int,
+    instance: Instance | None,
+    event: EventRecord,
+    decision: Decision,
+) -> Step:
+    """Give the verdict that stands on the decision log, asking no code again (P13).
+
+    Args:
+        workflow: As for `fold`; likewise the next three.
+        active: Version that a new instance begins with.
+        instance: The record of the event's instance, or None.
+        event: The record.
+        decision: What was decided about it.
+    """
+    engine = event.type.startswith(PREFIX)  # an operator's act never waits in a queue
+    if decision.verdict is not Verdict.PARKED or engine:
+        return Step(decision.verdict, instance, reason=decision.reason)
+    if instance is None:
+        definition = workflow.at(active)
+        return park(definition, definition.blank(event), event, decision.reason)
+    definition = workflow.at(instance.definition)
+    parked = instance.more.parked
+    if parked is None:
+        return park(definition, instance, event, decision.reason)
+    step = queue_behind(definition, instance, parked, event)
+    return Step(Verdict.PARKED, step.instance, reason=decision.reason)
+
+
+def needed(instance: Instance | None, event: EventRecord) -> tuple[int, ...]:
+    """Offsets whose records `fold` wants in `released`; empty for all but a redrive (P28)."""
+    if event.type != REDRIVE.name or instance is None or instance.more.parked is None:
+        return ()
+    order = decoded(REDRIVE, event.value)
+    if type(order) is Unreadable:
+        return ()
+    return tuple(order.offsets) or instance.more.parked.queue
+
+
+def _seen(instance: Instance, event: EventRecord) -> Step | None:
+    """Duplicate or conflict, when the identity stands in the dedup memory (P23)."""
+    memory, at = instance.dedup, -1
+    while (at := memory.find(event.identity, at + 1)) >= 0:
+        if at % ENTRY_BYTES == 0:  # else it lies across two entries by chance
+            if memory[at + 16 : at + ENTRY_BYTES] == event.body:
+                return Step(_DUPLICATE, instance)
+            text = f"event {event.id!r} of {event.source!r} came before with another body"
+            return Step(Verdict.CONFLICT, instance, reason=Reason(Code.CONFLICT, text))
+    return None
+
+
+def _unread(
+    definition: Definition, instance: Instance | None, event: EventRecord, reason: Reason
+) -> Step:
+    """A value that cannot be read is poison; an unknown schema parks an instance (P27)."""
+    if reason.code is not Code.SCHEMA_UNKNOWN or instance is None:
+        return Step(Verdict.POISON, instance, reason=reason)
+    if instance.more.parked is not None:
+        return queue_behind(definition, instance, instance.more.parked, event)
+    if instance.more.ended or instance.state in definition.finals:
+        return advance(definition, instance, event, None)  # late whatever it holds
+    return park(definition, instance, event, reason)
+
+
+def _ordered(
+    workflow: Workflow,
+    definition: Definition,
+    instance: Instance | None,
+    event: EventRecord,
+    released: Mapping[int, EventRecord],
+) -> Step:
+    """An operator's act: dispatched before queue and expectation, which it must pass."""
+    codecs: Mapping[str, Codec] = {REDRIVE.name: REDRIVE, TERMINATE.name: TERMINATE}
+    codec = codecs.get(event.type)
+    if codec is None:
+        return refuse(instance, Code.RESERVED_TYPE, f"{event.type} is not known to this engine")
+    order = decoded(codec, event.value)
+    if type(order) is Unreadable:
+        return Step(Verdict.POISON, instance, reason=order.reason)
+    if codec is REDRIVE:
+        return redrive(workflow, instance, event, order, released)
+    return terminate(definition, instance, event, order)

@@ -1,0 +1,245 @@
+"""Events that waited: deferred ones tried again, parked ones released, all of them ended.
+
+Law of this module: pure. However many events one record sets free, it is one step: one version
+more, one entry of memory, and either whole or, where a deferred event cannot be folded, not at
+all. A resolution is given once, when what became of the event is final.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from refold.processors.advance import advance
+from refold.processors.definition import Definition, Workflow
+from refold.processors.effects import Resolution, Send, Step
+from refold.processors.engine_events import Redrive, Terminate
+from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
+from refold.processors.records import (
+    as_one,
+    bounded,
+    event_of,
+    fold_time,
+    memory,
+    more_with,
+    park,
+    raised,
+    refuse,
+    remapped,
+    remembered,
+)
+from refold.processors.reading import Unreadable, read
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Reason, Verdict
+
+
+class _Tally:
+    """Effects and resolutions of the nested events of one record, in order."""
+
+    def __init__(self) -> None:
+        self.effects: list[Send] = []
+        self.resolutions: list[Resolution] = []
+
+    def add(self, offset: int, step: Step) -> None:
+        """Take what a nested event decided; one that is deferred has no final verdict yet."""
+        self.effects.extend(step.effects)
+        self.resolutions.extend(step.resolutions)
+        if step.verdict is not Verdict.DEFERRED:
+            found = Resolution(offset, step.verdict, step.reason, step.transition)
+            self.resolutions.append(found)
+
+
+def settle(definition: Definition, before: Instance, event: EventRecord, step: Step) -> Step:
+    """After a transition, try deferred events again, oldest first, until none is ready.
+
+    Args:
+        definition: The instance's.
+        before: The record before `event`: what stands again if a deferred event parks.
+        event: The record that was applied.
+        step: What it decided.
+    """
+    now = step.instance
+    if now is None or not now.more.deferred or step.verdict is not Verdict.APPLIED:
+        return step
+    dedup, tally = now.dedup, _Tally()
+    tally.effects.extend(step.effects)
+    while (kept := _ready(definition, now)) is not None:
+        waiting = tuple(one for one in now.more.deferred if one is not kept)
+        working = replace(now, more=more_with(now.more, deferred=waiting))
+        nested = _again(definition, working, event_of(working, kept))
+        if nested.verdict is Verdict.PARKED and nested.reason is not None:
+            text = f"the deferred event at offset {kept.offset}: {nested.reason.text}"
+            return park(definition, before, event, Reason(nested.reason.code, bounded(text)))
+        now = working if nested.instance is None else nested.instance
+        tally.add(kept.offset, nested)
+    if now is step.instance:
+        return step
+    after = as_one(now, before, event, dedup)
+    effects, resolutions = tuple(tally.effects), tuple(tally.resolutions)
+    return Step(Verdict.APPLIED, after, effects, None, step.transition, resolutions)
+
+
+def _ready(definition: Definition, instance: Instance) -> Deferred | None:
+    """The oldest deferred event that the present state does not defer."""
+    cells = definition.table[instance.state]
+    for kept in instance.more.deferred:
+        cell = cells.get(kept.type)
+        if cell is None or not cell.deferred:
+            return kept
+    return None
+
+
+def _again(definition: Definition, instance: Instance, event: EventRecord) -> Step:
+    """Judge a record that was remembered before: past dedup and queue."""
+    data = read(definition, event)
+    if type(data) is Unreadable:
+        if data.reason.code is Code.SCHEMA_UNKNOWN:
+            return park(definition, instance, event, data.reason)
+        return Step(Verdict.POISON, instance, reason=data.reason)
+    return advance(definition, instance, event, data)
+
+
+def queue_behind(
+    definition: Definition, instance: Instance, parked: Parked, event: EventRecord
+) -> Step:
+    """Queue an event, by its coordinates, behind what parked its instance."""
+    queue = parked.queue
+    if len(queue) >= definition.limits.parked:
+        text = f"{len(queue)} events wait behind offset {queue[0]} already"
+        return refuse(instance, Code.QUEUE_FULL, text)
+    reason = Reason(Code.QUEUED_BEHIND, f"the instance is parked since offset {queue[0]}")
+    longer = replace(parked, queue=(*queue, event.offset))
+    more = replace(instance.more, parked=longer)
+    return Step(Verdict.PARKED, remembered(definition, instance, event, more=more), reason=reason)
+
+
+def redrive(
+    workflow: Workflow,
+    instance: Instance | None,
+    event: EventRecord,
+    order: Redrive,
+    released: Mapping[int, EventRecord],
+) -> Step:
+    """Release a parked instance's queue: fold it again in order, on the version named (P14).
+
+    What parks again stays first in the queue with everything behind it.
+    """
+    found = _readied(workflow, instance, order, released)
+    if isinstance(found, str) or instance is None:
+        return refuse(instance, Code.REDRIVE_REFUSED, str(found))
+    working, definition, queue, offsets = found
+    working = replace(working, fold_ms=fold_time(instance, event))
+    tally, done, why = _Tally(), 0, None
+    for offset in offsets:
+        nested = _again(definition, working, released[offset])
+        if nested.instance is not None:
+            nested = settle(definition, working, released[offset], nested)
+        if nested.verdict is Verdict.PARKED and nested.reason is not None:
+            why = nested.reason
+            break
+        working = working if nested.instance is None else nested.instance
+        tally.add(offset, nested)
+        done += 1
+    rest = queue[done:]
+    if rest:
+        why = why or Reason(Code.QUEUED_BEHIND, f"not released by the redrive at {event.offset}")
+        parked = Parked(why.code.value, why.text, working.fold_ms, rest)
+        working = replace(working, more=replace(working.more, parked=parked))
+    after = as_one(working, instance, event, memory(definition, instance, event))
+    effects, resolutions = tuple(tally.effects), tuple(tally.resolutions)
+    return Step(Verdict.APPLIED, after, effects, transition=order_name(instance, event),
+                resolutions=resolutions)  # fmt: skip
+
+
+_Readied = tuple[Instance, Definition, tuple[int, ...], tuple[int, ...]]
+
+
+def _readied(
+    workflow: Workflow,
+    instance: Instance | None,
+    order: Redrive,
+    released: Mapping[int, EventRecord],
+) -> _Readied | str:
+    """The instance unparked on its new version, or why it cannot be."""
+    parked = None if instance is None else instance.more.parked
+    if instance is None or parked is None:
+        return "the instance is not parked"
+    offsets = tuple(order.offsets) or parked.queue
+    if parked.queue[: len(offsets)] != offsets:
+        return f"the queue begins with {_listed(parked.queue)}, not with {_listed(offsets)}"
+    missing = [offset for offset in offsets if offset not in released]
+    if missing:
+        return f"the log no longer holds offsets {_listed(missing)}"
+    number = order.version or instance.definition
+    if number not in workflow.versions:
+        return f"version {number} is not registered"
+    new = workflow.at(number)
+    moved = _moved(workflow.at(instance.definition), new, instance)
+    if isinstance(moved, str):
+        return moved
+    unparked = replace(moved, more=more_with(moved.more, parked=None))
+    return unparked, new, parked.queue, offsets
+
+
+def _moved(old: Definition, new: Definition, instance: Instance) -> Instance | str:
+    """The instance on another version of its definition, or why it does not fit."""
+    if old is new:
+        return instance
+    if instance.context is None:  # nothing was ever applied
+        return replace(
+            instance, definition=new.version, state=new.initial, context=new.fresh,
+            visits=remapped(instance.visits, old, new),
+        )  # fmt: skip
+    if instance.state not in new.table:
+        return f"version {new.version} has no state {instance.state!r}"
+    context = _carried(old, new, instance.context)
+    if isinstance(context, Unreadable):
+        return context.reason.text
+    visits = remapped(instance.visits, old, new)
+    return replace(instance, definition=new.version, context=context, visits=visits)
+
+
+def _carried(old: Definition, new: Definition, context: Any) -> Any:
+    """A context through its canonical form into another version's class."""
+    try:
+        return new.canonical.decode(old.canonical.encode(context))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever the new class says to the old context
+        text = f"version {new.version} cannot load the context: {raised(error)}"
+        return Unreadable(Reason(Code.REDRIVE_REFUSED, text))
+
+
+def terminate(
+    definition: Definition, instance: Instance | None, event: EventRecord, order: Terminate
+) -> Step:
+    """End an instance, parked or not, whatever it waits for; its queues are resolved as late."""
+    if instance is None:
+        return refuse(None, Code.NO_TRANSITION, "there is no such instance to terminate")
+    name = order_name(instance, event)
+    if instance.more.ended:
+        return Step(Verdict.ALREADY, remembered(definition, instance, event), transition=name)
+    parked = instance.more.parked
+    if parked is None and instance.state in definition.finals:
+        return Step(Verdict.LATE, remembered(definition, instance, event), transition=name)
+    ended = bounded(order.reason) or "no reason given"
+    why = Reason(Code.NO_TRANSITION, bounded(f"the instance was terminated: {ended}"))
+    queued = () if parked is None else parked.queue
+    waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
+    more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
+                   actions=instance.more.actions)  # fmt: skip
+    after = remembered(definition, instance, event, more=more)
+    late = tuple(Resolution(offset, Verdict.LATE, why) for offset in waiting)
+    return Step(Verdict.APPLIED, after, transition=name, resolutions=late)
+
+
+def order_name(instance: Instance, event: EventRecord) -> str:
+    """What stands as the transition of an engine's event."""
+    return f"{instance.state}/{event.type}/0"
+
+
+def _listed(offsets: object) -> str:
+    several = list(offsets) if isinstance(offsets, list | tuple) else []
+    shown = ", ".join(map(str, several[:50]))
+    return shown + (f" and {len(several) - 50} more" if len(several) > 50 else "")
