@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from refold.schemas.codec import codec_of
+from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, RecordError, ServerError
 from refold.schemas.limits import id_fault
@@ -143,7 +143,7 @@ class Packer:
                 "Give what stays the same when the same fact is sent again.",
             )
         tenant = draft.tenant or self._tenant
-        codec = codec_of(type(draft.event))
+        codec: Codec[Any] = codec_of(draft.event.__class__)
         if codec.name.startswith(RESERVED):
             raise RecordError(
                 Code.RESERVED_TYPE,
