@@ -1,0 +1,173 @@
+"""Codecs: a user's type ↔ the bytes of a record, Avro in single-object encoding.
+
+Law of this module: `encode` writes exactly what its schema says or raises; `decode` finds the
+writer's schema by the fingerprint in the bytes and raises one class of error for every kind of
+damage. Both are plain functions held in slots, because they run for every record.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from refold.schemas.derive import (
+    Schema,
+    fingerprint_of,
+    full_name,
+    parse,
+    parse_text,
+    schema_of,
+    text_of,
+)
+from refold.schemas.errors import Code, InvariantViolation, RecordError
+from refold.schemas.faults import fault_in
+from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
+from refold.schemas.reading import Reader, Unresolvable, reader_of
+from refold.schemas.shapes import Record, shape_of
+from refold.schemas.writing import writer_of
+
+T = TypeVar("T")
+
+
+class Codec(Generic[T]):
+    """Bytes ↔ objects of one class.
+
+    Attributes:
+        name: Avro full name: the type of the event or command.
+        cls: The user's class.
+        schema: Its Avro schema, not to be changed.
+        text: Full canonical JSON text of the schema, with logical types; registered and hashed.
+        fingerprint: 8 bytes as they stand in every record.
+        encode: `encode(obj) -> bytes`: C3 01, fingerprint, body. Raises RecordError
+            NOT_STORABLE naming the field; nothing is coerced.
+        decode: `decode(value) -> obj`. Raises RecordError UNDECODABLE for any damage,
+            SCHEMA_UNKNOWN for a fingerprint that no `add_writer` has brought.
+    """
+
+    __slots__ = (
+        "_readers", "cls", "decode", "encode", "fingerprint", "name", "schema", "shape", "text",
+    )  # fmt: skip
+
+    def __init__(self, cls: type[T]) -> None:
+        self.cls = cls
+        self.shape: Record = shape_of(cls)
+        self.schema: Schema = schema_of(cls)
+        self.name = full_name(self.schema)
+        self.text = text_of(self.schema)
+        self.fingerprint = fingerprint_of(self.schema)
+        self._readers: dict[bytes, tuple[str, Reader]] = {}
+        self.add_writer(self.text)
+        self.encode: Callable[[T], bytes] = _encode(self.shape, MARKER + self.fingerprint)
+        self.decode: Callable[[bytes], T] = _decode(self.name, self._readers)
+
+    def __repr__(self) -> str:
+        return f"<Codec {self.name} {self.fingerprint.hex()}>"
+
+    @property
+    def writers(self) -> dict[bytes, str]:
+        """Full text of every schema that can be read, by fingerprint."""
+        return {head[2:]: text for head, (text, _) in self._readers.items()}
+
+    def add_writer(
+        self, schema_text: str, upcast: Callable[[dict[str, Any]], Any] | None = None
+    ) -> bytes:
+        """Learn to read what an older or newer schema wrote; gives its fingerprint.
+
+        Args:
+            schema_text: Avro schema as JSON.
+            upcast: Takes the old record as a dict of its fields and gives the new fields; without
+                it Avro's rules of resolution apply.
+
+        Raises:
+            DefinitionError: SCHEMA_INVALID, it is no Avro record schema.
+            RecordError: SCHEMA_INCOMPATIBLE, it cannot be read into this class;
+                SCHEMA_COLLISION, another schema has its fingerprint.
+        """
+        schema = parse_text(schema_text)
+        head, text = MARKER + fingerprint_of(schema), text_of(schema)
+        known = self._readers.get(head)
+        if known is not None and upcast is None:
+            if known[0] != text:
+                raise _collision(self.name, head[2:])
+            return head[2:]
+        parsed, named = parse(schema)
+        try:
+            reader = reader_of(parsed, named, self.shape)
+        except Unresolvable as error:
+            raise RecordError(
+                Code.SCHEMA_INCOMPATIBLE,
+                f"{self.name} cannot be read with the schema that wrote it: {error}.",
+                "Give the field a default, or register an upcaster for that schema.",
+                fingerprint=head[2:].hex(),
+            ) from error
+        self._readers[head] = (text, reader)
+        return head[2:]
+
+
+@cache
+def codec_of(cls: type[T]) -> Codec[T]:
+    """The codec of a frozen struct, dataclass or pydantic model; made once for each class.
+
+    Raises:
+        DefinitionError: SCHEMA_INVALID, naming type, field and cure.
+    """
+    return Codec(cls)
+
+
+def _encode(shape: Record, head: bytes) -> Callable[[Any], bytes]:
+    write = writer_of(shape, head)
+
+    def encode(obj: Any) -> bytes:
+        try:
+            return write(obj)
+        except Exception as error:
+            raise _refusal(shape, obj, error) from None
+
+    return encode
+
+
+def _refusal(shape: Record, obj: object, error: Exception) -> Exception:
+    fault = fault_in(shape, obj, shape.name, utc=False)
+    if fault is None:
+        return InvariantViolation(f"The encoder of {shape.name} failed: {error!r}.")
+    return RecordError(
+        Code.NOT_STORABLE, f"{fault}.", "Give a value of the declared type.", type=shape.name
+    )
+
+
+def _decode(name: str, readers: dict[bytes, tuple[str, Reader]]) -> Callable[[bytes], Any]:
+    def decode(value: bytes) -> Any:
+        try:
+            return readers[value[:HEAD_BYTES]][1](value, HEAD_BYTES)
+        except KeyError:
+            pass  # no such reader, or a KeyError from inside one: told apart below
+        except Exception as error:
+            raise _damaged(name, error) from error
+        if value[:HEAD_BYTES] in readers:
+            raise _damaged(name, "a value is none of those that its type allows")
+        fingerprint = fingerprint_in(value)
+        raise RecordError(
+            Code.SCHEMA_UNKNOWN,
+            f"The value of {name} was written with a schema that is not known here.",
+            "Publish the schema to the schema topic, then redrive the record.",
+            fingerprint=fingerprint.hex(),
+        )
+
+    return decode
+
+
+def _damaged(name: str, error: object) -> RecordError:
+    return RecordError(
+        Code.UNDECODABLE,
+        f"The value of {name} is not what its schema says: {error}.",
+        "Find the sender; the record is kept and can be redriven.",
+        type=name,
+    )
+
+
+def _collision(name: str, fingerprint: bytes) -> RecordError:
+    return RecordError(
+        Code.SCHEMA_COLLISION,
+        f"Two schemas of {name} have one fingerprint and mean different things.",
+        "Rename a field or the type: the fingerprint leaves out logical types and scale.",
+        fingerprint=fingerprint.hex(),
+    )
