@@ -42,6 +42,10 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Claims since the marker last moved or the partition was last given back (P12)."""
     activations: bytes = b""
     """The activations below `decisions`, as the worker packs them (P13)."""
+    fence: str = ""
+    """The fence that the owner met, empty if none. Read only: `Store.fence` writes it."""
+    choice: str = ""
+    """What a person chose, empty if nothing. Read only: `Store.choose` writes it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
@@ -197,16 +201,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """Canonical JSON of the graph."""
     state: str = "active"
     """`active` or `retired`: a retired version may be removed from the code."""
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person chose for a fenced partition (P18, P19)."""
-
-    number: int
-    code: str
-    choice: str
-    reason: str
-    who: str
 
 
 def content_hash(data: bytes) -> bytes:

@@ -1,0 +1,186 @@
+"""Connections to PostgreSQL: few, named, checked, thrown away at the first doubt.
+
+Law of this module: a connection is handed to one thread at a time and comes back idle or not at
+all. After a lost connection or a read-only answer every idle one is dropped too, so that the host
+name is resolved again and a demoted primary is left (B036). A pool of psycopg_pool connects in
+threads of its own and turns the cause of a failure into a time-out; here the caller gets the
+cause at once, which the worker needs to tell "away" from "refused".
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from refold.schemas.errors import Code, InvariantViolation, UsageError
+from refold.snapshots.faults import Fault, fault
+
+NAME_BYTES: Final = 63
+"""PostgreSQL cuts an application_name after this many bytes: a cut one would name strangers."""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_DEFAULTS: Final[dict[str, str | int]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,  # a silent network is noticed in 5 + 3 * 2 s
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # bytes that nobody acknowledges: broken after 10 s
+}
+
+# A user's stronger setting (remote_apply) stands; a weaker one would let a marker be forgotten.
+_PREPARE: Final = """
+SELECT set_config('statement_timeout', %s, false),
+       set_config('idle_in_transaction_session_timeout', '60000', false),
+       set_config('synchronous_commit',
+                  CASE WHEN current_setting('synchronous_commit') = 'remote_apply'
+                       THEN 'remote_apply' ELSE 'on' END, false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('TimeZone', 'UTC', false)
+"""
+
+
+class CommitUnknownError(Exception):
+    """The connection was lost between sending COMMIT and its answer: it may stand or not."""
+
+
+class Sessions:
+    """A handful of connections with one name.
+
+    Args:
+        dsn: Connection string or URL; several hosts are allowed, the writable one is taken.
+        name: `application_name` of every session, at most 63 bytes.
+        statement_timeout_s: Longest run of one statement, in seconds.
+        writable: False for readers, which a standby may serve.
+
+    Raises:
+        UsageError: BAD_SETTING when the connection string cannot be read or the name is too long.
+    """
+
+    def __init__(
+        self, dsn: str, name: str, *, statement_timeout_s: float = 10.0, writable: bool = True
+    ) -> None:
+        self.name = name
+        self._timeout = f"{int(statement_timeout_s * 1000)}"
+        self._conninfo = _conninfo(dsn, name, writable=writable)
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrow(self, *, fresh: bool = False) -> Iterator[Connection]:
+        """A connection in autocommit mode, for one thread.
+
+        Args:
+            fresh: Open a new one even if an idle one is at hand: for reading back what became
+                of a COMMIT.
+        """
+        connection = (None if fresh else self._take()) or self._connect()
+        try:
+            yield connection
+        except BaseException as error:
+            self._after_error(connection, error)
+            raise
+        self._give(connection)
+
+    def discard(self) -> None:
+        """Drop every idle connection."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    close = discard
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(self._conninfo, autocommit=True)
+        try:
+            connection.execute(_PREPARE, [self._timeout])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take(self) -> Connection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _give(self, connection: Connection) -> None:
+        if connection.closed or connection.info.transaction_status is not TransactionStatus.IDLE:
+            connection.close()
+            return
+        with self._lock:
+            self._idle.append(connection)
+
+    def _after_error(self, connection: Connection, error: BaseException) -> None:
+        if isinstance(error, psycopg.Error):
+            what = fault(error)
+            if what in {Fault.LOST, Fault.READ_ONLY}:
+                connection.close()
+                self.discard()
+                return
+        elif isinstance(error, CommitUnknownError):
+            connection.close()
+            self.discard()
+            return
+        self._give(connection)
+
+
+@contextmanager
+def transaction(connection: Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """One transaction whose commit is verified (B037).
+
+    Raises:
+        CommitUnknownError: When the connection was lost at COMMIT.
+        InvariantViolation: When the server answered COMMIT with a rollback.
+    """
+    connection.execute(begin)
+    try:
+        yield
+    except BaseException:
+        _roll_back(connection)
+        raise
+    try:
+        answer = connection.execute("COMMIT").statusmessage
+    except psycopg.OperationalError as error:
+        if fault(error) is Fault.CONFLICT:
+            raise
+        raise CommitUnknownError(str(error)) from error
+    if answer != "COMMIT":
+        msg = f"PostgreSQL was asked to COMMIT and answered {answer}."
+        raise InvariantViolation(msg)
+
+
+def _roll_back(connection: Connection) -> None:
+    """End the transaction; a connection that cannot is closed, which ends it on the server."""
+    if connection.closed:
+        return
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.close()
+
+
+def _conninfo(dsn: str, name: str, *, writable: bool) -> str:
+    if len(name.encode()) > NAME_BYTES:
+        raise UsageError(
+            Code.BAD_SETTING,
+            f"The session name {name!r} is longer than {NAME_BYTES} bytes.",
+            "Shorten the worker's name.",
+        )
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error as error:
+        raise UsageError(
+            Code.BAD_SETTING,
+            f"The PostgreSQL connection string cannot be read: {str(error).strip()}.",
+            "Expected postgresql://user@host:5432/database or key=value pairs.",
+        ) from None
+    forced: dict[str, str] = {"application_name": name}
+    if writable:
+        forced["target_session_attrs"] = "read-write"
+    merged = {**_DEFAULTS, **given, **forced}
+    return make_conninfo(**{key: str(value) for key, value in merged.items() if value is not None})

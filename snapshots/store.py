@@ -1,0 +1,533 @@
+"""The store on PostgreSQL: the worker's port (`ports.Store`) and nothing else.
+
+Law of this module: each method is one transaction; the epoch is checked in it; what became of a
+COMMIT without an answer is read back on a new connection before anything is said (P5, P7, P16,
+P20 of docs/protocol.md).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import psycopg
+import structlog
+from psycopg.types.json import Jsonb
+
+from refold.schemas.errors import Code, InvariantViolation, ServerError, UsageError
+from refold.snapshots import rows
+from refold.snapshots.faults import Fault, fault
+from refold.snapshots.migrate import SCHEMA, check_version
+from refold.snapshots.model import (
+    Alarm,
+    Cut,
+    Flush,
+    InstanceRow,
+    Loaded,
+    PartitionRow,
+    Snapshot,
+    content_hash,
+)
+from refold.snapshots.runner import Runner
+from refold.snapshots.sessions import CommitUnknownError, Connection, Sessions, transaction
+from refold.snapshots.statements import statements
+
+CLAIM_TURNS: Final = 3
+"""Lock time-outs of one claim, each followed by ending the sessions that hold the row."""
+COPY_ROWS: Final = 20_000
+"""Rows of one COPY statement: some 0.3 s, far below the statement timeout. Halved when one is
+over it (B040), grown back by and by."""
+COPY_ROWS_LEAST: Final = 250
+NOBODY: Final = Loaded(-1, -1, ())
+"""Answer of a load where nobody ever claimed the partition."""
+
+_log = structlog.get_logger(__name__)
+
+
+class PostgresStore:
+    """Markers, snapshots and rows of all partitions, in one schema.
+
+    Args:
+        dsn: Connection string or URL of the primary (several hosts: the writable one is taken).
+        schema: Where `refold db migrate` made the tables.
+        application_name: Name of this process's sessions, at most 63 bytes, unique to the
+            process: a successor ends the sessions of this name that hold a partition's row (P7).
+        statement_timeout_s: Longest run of one statement.
+        lock_timeout_s: How long a claim waits for the row before it ends the holder.
+        alarm: Told of everything that was survived and must be seen; logged by default.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str = SCHEMA,
+        application_name: str = "refold",
+        *,
+        statement_timeout_s: float = 10.0,
+        lock_timeout_s: float = 2.0,
+        alarm: Callable[[Alarm], None] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.sql = statements(schema)
+        self.runner = Runner(
+            Sessions(dsn, application_name, statement_timeout_s=statement_timeout_s)
+        )
+        self.alarm = alarm or _log_alarm
+        self._lock_timeout = f"{int(lock_timeout_s * 1000)}"
+        self._copy_rows = COPY_ROWS
+
+    def check(self) -> None:
+        """Connect and compare the schema's version with the code's.
+
+        Raises:
+            ServerError: SCHEMA_VERSION, POSTGRES_AWAY or POSTGRES_REFUSED.
+        """
+        self.runner.run("the check of its schema", lambda c: check_version(c, self.schema))
+
+    def close(self) -> None:
+        """Close the idle connections; the store may be used again and opens new ones."""
+        self.runner.sessions.close()
+
+    def read(self, topic: str, partition: int) -> PartitionRow | None:
+        """See `ports.Store.read`."""
+
+        def work(connection: Connection) -> PartitionRow | None:
+            row = connection.execute(self.sql["read"], [topic, partition], binary=True).fetchone()
+            return None if row is None else PartitionRow(**_named(row))
+
+        return self.runner.run(f"the read of {topic}/{partition}", work)
+
+    def claim(self, row: PartitionRow, expected_epoch: int | None) -> PartitionRow | None:
+        """See `ports.Store.claim`; what the old owner saved is left as it stands.
+
+        Raises:
+            UsageError: BAD_SETTING when the schema serves another topic of this workflow.
+            ServerError: POSTGRES_AWAY when a stranger's session holds the row.
+        """
+        doing = f"the claim of {row.topic}/{row.partition}"
+        unanswered = False
+
+        def work(connection: Connection) -> PartitionRow | None:
+            nonlocal unanswered
+            try:
+                return self._claim(connection, row, expected_epoch, again=unanswered)
+            except CommitUnknownError:
+                unanswered = True
+                raise
+
+        for _ in range(CLAIM_TURNS):
+            try:
+                return self.runner.run(doing, work)
+            except _HeldError:
+                self._end_holders(row.topic, row.partition)
+        raise ServerError(
+            Code.POSTGRES_AWAY,
+            f"A session that is not its owner's holds the row of {row.topic}/{row.partition}.",
+            "Look in pg_locks who holds workflow_partition, and end that session.",
+            topic=row.topic,
+            partition=row.partition,
+        )
+
+    def load(
+        self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
+    ) -> Loaded:
+        """See `ports.Store.load`; epoch and marker are -1 where nobody ever claimed.
+
+        Raises:
+            InvariantViolation: When a row was folded at or past the marker (P15).
+        """
+        tenants, instances = [key[0] for key in keys], [key[1] for key in keys]
+        values = {
+            "topic": topic,
+            "partition": partition,
+            "workflow": workflow,
+            "tenants": tenants,
+            "instances": instances,
+        }
+
+        def work(connection: Connection) -> Loaded:
+            found = connection.execute(
+                self.sql["load"], values, prepare=True, binary=True
+            ).fetchall()
+            return self._verified(connection, found, workflow, partition, topic)
+
+        return self.runner.run(f"a load of {topic}/{partition}", work)
+
+    def save(self, cut: Cut) -> bool:
+        """See `ports.Store.save`.
+
+        Raises:
+            InvariantViolation: When a version stands with another content.
+        """
+        move = {
+            "topic": cut.topic,
+            "partition": cut.partition,
+            "epoch": cut.epoch,
+            "previous": cut.previous,
+            "marker": cut.marker,
+            "decisions": cut.decisions,
+            "digest": cut.digest,
+            "counts": Jsonb(dict(cut.counts)),
+            "activations": cut.activations,
+        }
+
+        def write(connection: Connection, careful: Fault | None) -> bool:
+            if connection.execute(self.sql["move_marker"], move).rowcount != 1:
+                return False
+            values = rows.snapshot_values(cut.workflow, cut.partition, cut.snapshots)
+            if careful:
+                self._merge_snapshots(connection, cut, values)
+            else:
+                self._copy(connection, "snapshot_copy", rows.SNAPSHOT_TYPES, values)
+            return True
+
+        return self._advance(f"a snapshot of {cut.topic}/{cut.partition}", cut, cut.marker, write)
+
+    def flush(self, rows: Flush) -> bool:
+        """See `ports.Store.flush`."""
+        return self._advance(
+            f"a flush of {rows.topic}/{rows.partition}",
+            rows,
+            rows.rows_to,
+            lambda connection, careful: self._write_rows(connection, rows, careful=careful),
+        )
+
+    def release(self, topic: str, partition: int, epoch: int) -> bool:
+        """See `ports.Store.release`; take-overs without progress are counted anew."""
+        return self._execute("release", topic, partition, epoch=epoch) == 1
+
+    def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
+        """See `ports.Store.fence`; nothing happens where another epoch stands."""
+        self._execute("fence", topic, partition, epoch=epoch, fence=rows.plain(fence))
+
+    def choose(self, topic: str, partition: int, choice: str) -> bool:
+        """See `ports.Store.choose`; each choice is kept in `workflow_choice` too."""
+        return self._execute("choose", topic, partition, choice=rows.plain(choice)) == 1
+
+    def suspect(self, topic: str, partition: int, offset: int) -> int:
+        """See `ports.Store.suspect`; counted once for each epoch of the partition.
+
+        Raises:
+            UsageError: NOT_FOUND when nobody ever claimed the partition.
+        """
+        values = {"topic": topic, "partition": partition, "offset": offset}
+        found = self.runner.run(
+            f"marking {topic}/{partition}/{offset}",
+            lambda c: c.execute(self.sql["suspect"], values).fetchone(),
+        )
+        if found is None:
+            what = f"Nobody ever claimed {topic}/{partition}."
+            raise UsageError(Code.NOT_FOUND, what, "Claim the partition first.")
+        return int(found[0])
+
+    def clear(self, topic: str, partition: int, offset: int) -> None:
+        """See `ports.Store.clear`."""
+        self._execute("clear", topic, partition, offset=offset)
+
+    def _execute(self, name: str, topic: str, partition: int, **values: object) -> int:
+        """One statement of one row, harmless when it runs twice; how many rows it met."""
+        given = {"topic": topic, "partition": partition, **values}
+        return self.runner.run(
+            f"the {name} of {topic}/{partition}",
+            lambda c: c.execute(self.sql[name], given).rowcount,
+        )
+
+    # -- claim ---------------------------------------------------------------------------------
+
+    def _claim(
+        self, connection: Connection, row: PartitionRow, expected_epoch: int | None, *, again: bool
+    ) -> PartitionRow | None:
+        values = _columns(row) | {"session": self.runner.sessions.name}
+        if expected_epoch is not None:
+            values["epoch"] = expected_epoch
+        name = "claim_first" if expected_epoch is None else "claim"
+        try:
+            with transaction(connection):
+                connection.execute(
+                    "SELECT set_config('lock_timeout', %s, true)", [self._lock_timeout]
+                )
+                won = connection.execute(self.sql[name], values, binary=True).fetchone()
+        except psycopg.errors.LockNotAvailable:
+            raise _HeldError from None
+        if won:
+            return PartitionRow(**_named(won))
+        place = [row.topic, row.partition]
+        found = connection.execute(self.sql["read"], place, binary=True).fetchone()
+        if found is None:
+            self._refuse_second_topic(connection, row)
+            return None
+        standing = PartitionRow(**_named(found))
+        # An owner is the id of one producer object, so this row is the claim without an answer.
+        mine = (standing.owner, standing.epoch) == (row.owner, values["epoch"] + 1)
+        return standing if again and mine else None
+
+    def _refuse_second_topic(self, connection: Connection, row: PartitionRow) -> None:
+        found = connection.execute(self.sql["topic_of"], [row.workflow, row.partition]).fetchone()
+        if found is not None:
+            raise UsageError(
+                Code.BAD_SETTING,
+                f"Schema {self.schema} holds workflow {row.workflow} of topic {found[0]}, "
+                f"not of {row.topic}.",
+                "Give each namespace a schema of its own.",
+            )
+
+    def _end_holders(self, topic: str, partition: int) -> None:
+        def work(connection: Connection) -> int:
+            found = connection.execute(self.sql["terminate"], [topic, partition]).fetchone()
+            return int(found[0]) if found else 0
+
+        ended = self.runner.run(f"ending the sessions that hold {topic}/{partition}", work)
+        if ended:
+            text = f"{ended} session(s) of the old owner held the row and were ended."
+            self._raise_alarm("OWNER_TERMINATED", topic, partition, text)
+
+    # -- load ----------------------------------------------------------------------------------
+
+    def _verified(
+        self,
+        connection: Connection,
+        found: Sequence[tuple[Any, ...]],
+        workflow: str,
+        partition: int,
+        topic: str,
+    ) -> Loaded:
+        if not found:
+            return NOBODY
+        epoch, marker = found[0][:2]
+        good: list[Snapshot] = []
+        damaged: list[tuple[str, str, int]] = []
+        for row in found:
+            if row[2] is None:
+                continue
+            snapshot: Snapshot | None = Snapshot(*row[2:])
+            if content_hash(row[11]) != row[12]:
+                damaged.append((row[2], row[3], row[4]))
+                snapshot = self._older(connection, workflow, partition, row)
+            if snapshot is None:
+                continue
+            if snapshot.last_offset >= marker:
+                msg = "A snapshot was folded at or past its partition's marker."
+                raise InvariantViolation(
+                    msg,
+                    topic=topic,
+                    partition=partition,
+                    tenant=snapshot.tenant,
+                    instance=snapshot.instance,
+                    last_offset=snapshot.last_offset,
+                    marker=marker,
+                )
+            good.append(snapshot)
+        for tenant, instance, version in damaged:
+            text = f"version {version} of {tenant}/{instance} failed its checksum"
+            self._raise_alarm("SNAPSHOT_DAMAGED", topic, partition, text)
+        return Loaded(epoch, marker, good, damaged)
+
+    def _older(
+        self, connection: Connection, workflow: str, partition: int, row: tuple[Any, ...]
+    ) -> Snapshot | None:
+        """The newest version below a damaged one that passes its checksum."""
+        values = [workflow, partition, row[2], row[3], row[4]]
+        for older in connection.execute(self.sql["older"], values, binary=True):
+            snapshot = Snapshot(*older)
+            if content_hash(snapshot.data) == snapshot.hash:
+                return snapshot
+        return None
+
+    # -- save and flush ------------------------------------------------------------------------
+
+    def _advance(
+        self,
+        doing: str,
+        what: Cut | Flush,
+        new: int,
+        write: Callable[[Connection, Fault | None], bool],
+    ) -> bool:
+        """Move a watermark and write what stands below it; say only what is known (P7)."""
+        careful: Fault | None = None
+
+        def act() -> bool:
+            nonlocal careful
+            try:
+                with self.runner.sessions.borrow() as connection:
+                    return self._try(connection, write, careful)
+            except psycopg.Error as error:
+                if careful is None and fault(error) in {Fault.UNIQUE, Fault.DATA}:
+                    careful = fault(error)
+                    return act()
+                if fault(error) is Fault.SLOW:
+                    self._copy_rows = max(COPY_ROWS_LEAST, self._copy_rows // 2)
+                raise
+            except UnicodeEncodeError:
+                if careful is not None:
+                    raise
+                careful = Fault.DATA
+                return act()
+            except CommitUnknownError:
+                return False
+
+        def settle() -> bool:
+            if act():
+                self._copy_rows = min(COPY_ROWS, self._copy_rows + COPY_ROWS_LEAST)
+                return True
+            epoch, standing = self._standing(what)
+            if (epoch, standing) == (what.epoch, new):
+                return True
+            if (epoch, standing) == (what.epoch, what.previous):
+                raise CommitUnknownError(doing)
+            return False
+
+        return self.runner.patiently(doing, settle)
+
+    def _try(
+        self,
+        connection: Connection,
+        write: Callable[[Connection, Fault | None], bool],
+        careful: Fault | None,
+    ) -> bool:
+        with transaction(connection):
+            return write(connection, careful)
+
+    def _standing(self, what: Cut | Flush) -> tuple[int, int]:
+        """(epoch, watermark) as they stand, read on a new connection."""
+        with self.runner.sessions.borrow(fresh=True) as connection:
+            found = connection.execute(
+                self.sql["standing"], [what.topic, what.partition]
+            ).fetchone()
+        if found is None:
+            return -1, -1
+        epoch, marker, rows_to = found
+        return epoch, marker if isinstance(what, Cut) else rows_to
+
+    def _copy(
+        self,
+        connection: Connection,
+        name: str,
+        types: Sequence[str],
+        values: Iterable[tuple[Any, ...]],
+    ) -> None:
+        """Rows in COPY statements of a bounded size, each under the statement timeout."""
+        source = iter(values)
+        first = next(source, None)
+        while first is not None:
+            left = self._copy_rows - 1
+            with connection.cursor().copy(self.sql[name]) as copy:
+                copy.set_types(types)
+                copy.write_row(first)
+                first = None
+                for row in source:
+                    if left == 0:
+                        first = row
+                        break
+                    copy.write_row(row)
+                    left -= 1
+
+    def _merge_snapshots(
+        self, connection: Connection, cut: Cut, values: Iterable[tuple[Any, ...]]
+    ) -> None:
+        """An equal version that stands is fine, a damaged one is healed, another one is a bug."""
+        connection.execute(self.sql["snapshot_stage"])
+        self._copy(connection, "snapshot_stage_copy", rows.SNAPSHOT_TYPES, values)
+        connection.execute(self.sql["snapshot_merge"])
+        unequal = connection.execute(self.sql["snapshot_unequal"], binary=True).fetchall()
+        for tenant, instance, version, data, digest in unequal:
+            if content_hash(data) == digest:
+                msg = "A version of an instance stands with another content."
+                raise InvariantViolation(
+                    msg,
+                    topic=cut.topic,
+                    partition=cut.partition,
+                    tenant=tenant,
+                    instance=instance,
+                    version=version,
+                )
+            connection.execute(self.sql["snapshot_heal"], [tenant, instance, version])
+            text = f"version {version} of {tenant}/{instance} was damaged and is written again"
+            self._raise_alarm("SNAPSHOT_DAMAGED", cut.topic, cut.partition, text)
+
+    def _write_rows(self, connection: Connection, flush: Flush, *, careful: Fault | None) -> bool:
+        move = {
+            "topic": flush.topic,
+            "partition": flush.partition,
+            "epoch": flush.epoch,
+            "previous": flush.previous,
+            "rows_to": flush.rows_to,
+        }
+        if connection.execute(self.sql["move_rows"], move).rowcount != 1:
+            return False
+        if flush.events:
+            self._write_events(connection, flush, careful=careful)
+        if flush.instances:
+            self._write_instances(connection, flush, careful=careful)
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                self.sql["resolve_event"],
+                [
+                    (r.resolution, r.by_offset, r.code, rows.plain(r.text), flush.topic_id,
+                     flush.partition, r.offset)
+                    for r in flush.resolved
+                ],
+            )  # fmt: skip
+        return True
+
+    def _write_events(self, connection: Connection, flush: Flush, *, careful: Fault | None) -> None:
+        events = [rows.tidied(row) for row in flush.events] if careful else flush.events
+        values = rows.event_values(flush.topic_id, flush.partition, flush.workflow, events)
+        if not careful:
+            self._copy(connection, "event_copy", rows.EVENT_TYPES, values)
+            return
+        connection.execute(self.sql["event_stage"])
+        self._copy(connection, "event_stage_copy", rows.EVENT_TYPES, values)
+        for offset, doubled in connection.execute(self.sql["event_merge"]).fetchall():
+            if doubled:
+                text = f"the event at offset {offset} was applied before"
+                self._raise_alarm("EVENT_DOUBLED", flush.topic, flush.partition, text)
+        for (offset,) in connection.execute(self.sql["event_unequal"]).fetchall():
+            text = f"the row of offset {offset} stands and differs from this fold"
+            self._raise_alarm("ROW_DIFFERS", flush.topic, flush.partition, text)
+
+    def _write_instances(
+        self, connection: Connection, flush: Flush, *, careful: Fault | None
+    ) -> None:
+        instances = flush.instances
+        if careful is Fault.DATA:
+            instances = [self._held(connection, flush, row) for row in instances]
+        values = rows.instance_values(flush.workflow, flush.partition, instances)
+        connection.execute(self.sql["instance_stage"])
+        self._copy(connection, "instance_stage_copy", rows.INSTANCE_TYPES, values)
+        connection.execute(self.sql["instance_merge"])
+
+    def _held(self, connection: Connection, flush: Flush, row: InstanceRow) -> InstanceRow:
+        """The row with a context that JSONB takes: an empty one where nothing else helps."""
+        context, lossy = rows.storable(row.context)
+        try:
+            with connection.transaction():  # a savepoint: one is open
+                text = context.decode()
+                connection.execute(self.sql["jsonb_probe"], [text])
+        except (psycopg.Error, UnicodeDecodeError) as error:
+            if isinstance(error, psycopg.Error) and fault(error) is not Fault.DATA:
+                raise
+            context, lossy = b"{}", True
+            where = f"{row.tenant}/{row.instance}"
+            self._raise_alarm(
+                "CONTEXT_LOSSY", flush.topic, flush.partition, f"JSONB takes no context of {where}"
+            )
+        return rows.tidied(msgspec.structs.replace(row, context=context, lossy=lossy or row.lossy))
+
+    def _raise_alarm(self, code: str, topic: str, partition: int, text: str) -> None:
+        self.alarm(Alarm(code=code, topic=topic, partition=partition, text=text))
+
+
+class _HeldError(Exception):
+    """The claim met its lock timeout."""
+
+
+def _log_alarm(alarm: Alarm) -> None:
+    _log.error(alarm.text, code=alarm.code, topic=alarm.topic, partition=alarm.partition)
+
+
+def _columns(row: PartitionRow) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in row.__struct_fields__}
+    return values | {"counts": Jsonb(dict(row.counts))}
+
+
+def _named(row: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(PartitionRow.__struct_fields__, row, strict=True))
