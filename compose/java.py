@@ -26,7 +26,7 @@ def find_java() -> Path:
     Raises:
         ServerError: LOCAL_JAVA when there is none, or all that are there are too old.
     """
-    refused = []
+    refused: list[str] = []
     for java in _candidates():
         version = java_version(java)
         if version >= OLDEST_JAVA:

@@ -20,6 +20,8 @@ from refold.local.postgres import PostgresServer
 from refold.local.server import disk_errors
 
 FOLDER_VARIABLE: Final = "REFOLD_LOCAL_DIR"
+DATABASE: Final = "refold"
+"""What the settings name by default."""
 LOCK_TIMEOUT_S: Final = 600.0
 """A first start downloads 50 MB while another waits."""
 
@@ -96,6 +98,7 @@ class Pair:
             for server in servers:
                 tell(f"starting {server.name}")
                 server.start()
+            self.postgres.ensure_database(DATABASE)
 
     def down(self) -> None:
         """Stop both; their data stays."""
@@ -115,5 +118,5 @@ class Pair:
         """The variables by which every refold command finds the pair."""
         return {
             "REFOLD_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
-            "REFOLD_POSTGRES_DSN": self.postgres.dsn,
+            "REFOLD_POSTGRES_DSN": self.postgres.dsn_of(DATABASE),
         }

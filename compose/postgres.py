@@ -66,6 +66,16 @@ class PostgresServer(Server):
         password = self._password_file.read_text().strip()
         return f"postgresql://postgres:{password}@127.0.0.1:{self.port}/{database}"
 
+    def ensure_database(self, name: str) -> None:
+        """Make a database in the running server unless it has one of that name."""
+        import psycopg  # noqa: PLC0415 - loads the client
+        from psycopg import sql  # noqa: PLC0415
+
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            asked = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if connection.execute(asked, (name,)).fetchone() is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
     def prepare(self, port: int) -> None:
         """Make the cluster the first time; clear away what a crash left."""
         if not (self._data / "PG_VERSION").exists():

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from refold.local.kafka import FAST_FAILURES, KAFKA_VERSION, ONE_NODE, KafkaServer
 from refold.local.pair import Pair, jar_folder, local_folder
@@ -71,7 +71,7 @@ class Postgres:
 
     def drop_database(self, dsn: str) -> None:
         """Drop a database of `new_database`, whoever is still connected to it."""
-        name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+        name = conninfo_to_dict(dsn)["dbname"]
         self._execute(
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(str(name)))
         )
@@ -260,3 +260,7 @@ def _until_it_works(probe: Callable[[], None]) -> None:
     from tenacity import retry, stop_after_delay, wait_fixed  # noqa: PLC0415 - containers only
 
     retry(stop=stop_after_delay(90), wait=wait_fixed(0.5), reraise=True)(probe)()
+
+
+if __name__ == "__main__":  # `make stop`
+    Pair.at(pair_folder()).down()

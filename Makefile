@@ -1,0 +1,73 @@
+# Every target sets up what it needs, asks nothing, needs no root, and says what it does.
+# On a fresh machine: Python 3.11 or newer, make, and a way to the package registries.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix bench chaos lock stop clean
+
+help: ## Say what there is to make.
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## Make the virtual environment, exactly as locked.
+
+$(READY): requirements.lock pyproject.toml
+	@echo "==> making $(VENV) with $(PYTHON) and the locked packages (a minute, once)"
+	@$(PYTHON) -c 'import sys; sys.exit("refold needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -C editable_mode=compat
+	@touch $@
+
+demo: $(READY) ## Run the main job: replay a service desk's log, kill a worker, prove the result.
+	@echo "==> refold demo"
+	@$(BIN)/refold demo
+
+test: check ## Run the checks, then every test.
+	@echo "==> all tests"
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(READY) ## Format, lint, types, import rules, tidiness: no server is started.
+	@echo "==> format"
+	@$(BIN)/ruff format --check --quiet
+	@echo "==> lint"
+	@$(BIN)/ruff check --quiet
+	@echo "==> types"
+	@$(BIN)/mypy
+	@echo "==> import rules"
+	@$(BIN)/lint-imports --no-timing
+	@echo "==> tidiness"
+	@$(BIN)/pytest -q tests/test_tidy.py tests/test_packaging.py -m "not slow"
+
+fix: $(READY) ## Format, and repair what the linter can repair.
+	@$(BIN)/ruff format --quiet
+	@$(BIN)/ruff check --quiet --fix
+
+bench: $(READY) ## Measure the product beside the bare loops; results go to bench/results/.
+	@echo "==> benchmarks"
+	@$(BIN)/python -m bench
+
+chaos: $(READY) ## The whole crash matrix, with repeats (make test runs a sample of it).
+	@echo "==> crash matrix"
+	@REFOLD_CHAOS=1 $(BIN)/pytest tests/crash $(PYTEST_ARGS)
+
+lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's jars.
+	@echo "==> requirements.lock"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --universal \
+		--python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --quiet -o requirements.lock
+	@echo "==> compose/kafka.lock"
+	@$(BIN)/python -c 'from refold.local.jars import resolve_lock; print(resolve_lock(), end="")' > compose/kafka.lock.new
+	@mv compose/kafka.lock.new compose/kafka.lock
+
+stop: ## Stop the servers that tests left running for the next run.
+	@test ! -x $(BIN)/refold || $(BIN)/python -m refold.testing.servers
+
+clean: stop ## Stop the test servers; remove everything that was made here.
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
