@@ -113,7 +113,7 @@ def fold_run(
         if step.effects:
             for send in step.effects:
                 line += " " + send.key
-                commands.append("%x" % crc32(send.value))
+                commands.append(f"{crc32(send.value):x}")
             if emitter is not None:
                 emitter.send(event, step)  # type: ignore[arg-type]  # a fault has no effects
         if step.resolutions:
@@ -126,9 +126,7 @@ def fold_run(
     overlay.position = position
 
 
-def _first(
-    partition: Partition, message: Message, event: EventRecord, released: Released
-) -> Step:
+def _first(partition: Partition, message: Message, event: EventRecord, released: Released) -> Step:
     """Fold a record whose instance is not known: is it on the right partition at all?"""
     fault = partition.reader.misplaced(message.key(), partition.number)  # type: ignore[arg-type]
     if fault is not None:

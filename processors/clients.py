@@ -9,6 +9,14 @@ from typing import Protocol
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from refold.topics.clients import (
+    admin_config,
+    reader_config,
+    transactional_producer_config,
+    worker_consumer_config,
+)
+from refold.topics.settings import Settings
+
 __all__ = ["AdminClient", "Clients", "Consumer", "KafkaClients", "Producer"]
 
 
@@ -33,32 +41,23 @@ class Clients(Protocol):
 
 
 class KafkaClients:
-    """Clients from three dictionaries of librdkafka options."""
+    """Clients as the settings say, every option with its reason in `refold.topics.clients`."""
 
-    def __init__(
-        self,
-        consumer: dict[str, object],
-        reader: dict[str, object],
-        producer: dict[str, object],
-        admin: dict[str, object],
-    ) -> None:
-        self._consumer = consumer
-        self._reader = reader
-        self._producer = producer
-        self._admin = admin
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     def consumer(self) -> Consumer:
         """A member of the worker group."""
-        return Consumer(dict(self._consumer))
+        return Consumer(worker_consumer_config(self._settings))
 
     def reader(self) -> Consumer:
         """A group-less reader."""
-        return Consumer(dict(self._reader))
+        return Consumer(reader_config(self._settings))
 
     def producer(self, transactional_id: str) -> Producer:
-        """A producer under a transactional id that nobody used before."""
-        return Producer({**self._producer, "transactional.id": transactional_id})
+        """A producer under a transactional id; `init_transactions` is the caller's."""
+        return Producer(transactional_producer_config(self._settings, transactional_id))
 
     def admin(self) -> AdminClient:
         """An admin client."""
-        return AdminClient(dict(self._admin))
+        return AdminClient(admin_config(self._settings))

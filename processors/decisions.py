@@ -10,7 +10,7 @@ import msgspec
 from confluent_kafka import Consumer
 
 from refold.schemas.verdicts import Activate, Decision
-from refold.topics.reading import batches
+from refold.topics.reading import batches, offset_of
 from refold.topics.rejected import read
 
 
@@ -48,7 +48,7 @@ def read_decisions(
                     activations.append(found)
                 elif found.offset >= marker:
                     decisions[found.offset] = found
-            end = messages[-1].offset() + 1  # type: ignore[operator]
+            end = offset_of(messages[-1]) + 1
     finally:
         reader.close()
     activations.sort(key=lambda each: each.offset)

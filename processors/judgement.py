@@ -25,13 +25,15 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Committed | None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """What a person chose for a fenced partition (`refold partitions resolve`)."""
 
-    action: str
-    """`emit`: live from the marker; `silent`: fold up to the group's offset without a word."""
     code: str
     """The fence that it answers."""
+    choice: str
+    """`emit`: live from the marker; `silent`: fold up to the group's offset without a word."""
+    who: str
+    reason: str
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     alarm: Code | None = None
 
 
-def judge(row: PartitionRow | None, facts: LogFacts, choice: Choice | None = None) -> Start:
+def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
     """Decide how a partition starts.
 
     Raises:
@@ -66,8 +68,15 @@ def judge(row: PartitionRow | None, facts: LogFacts, choice: Choice | None = Non
         )
     _in_range(facts, offset, "committed offset")
     if facts.metadata is None and offset > marker:
-        return _moved(facts, marker, offset, choice)
+        return _moved(facts, marker, offset, choice_of(row))
     return Start(position=marker, silent_to=offset, expected=facts.metadata)
+
+
+def choice_of(row: PartitionRow | None) -> Choice | None:
+    """What a person chose for the partition's fence, None if nothing."""
+    if row is None or not row.choice:
+        return None
+    return msgspec.json.decode(row.choice, type=Choice)
 
 
 def _same_log(row: PartitionRow, facts: LogFacts) -> None:
@@ -106,7 +115,7 @@ def _in_range(facts: LogFacts, offset: int, what: str) -> None:
 
 def _moved(facts: LogFacts, marker: int, offset: int, choice: Choice | None) -> Start:
     if choice is not None and choice.code == Code.OFFSETS_MOVED:
-        silent_to = offset if choice.action == "silent" else marker
+        silent_to = offset if choice.choice == "silent" else marker
         return Start(position=marker, silent_to=silent_to, expected=None, alarm=Code.OFFSETS_MOVED)
     raise _fence(
         Code.OFFSETS_MOVED,

@@ -3,12 +3,7 @@
 Nothing here can change a verdict: what could is in the definition or on the log (P14).
 """
 
-from typing import Final
-
 import msgspec
-
-FOLD_VERSION: Final = 1
-"""Version of the engine's own fold; recorded with each `activate`."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +19,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """True for rolling deploys: a higher version waits for `refold definitions activate`."""
     batch_records: int = 5000
     """Most records of one transaction: beyond this the rate no longer grows (docs/figures.md)."""
-    gather_s: float = 0.5
+    gather_s: float = 0.1
     """How long an idle loop waits before it looks after its partitions."""
     transaction_gap_s: float = 0.003
     """P10: the broker is still writing markers of the last transaction for about that long."""
@@ -46,7 +41,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     revoke_s: float = 2.0
     """P11: time for the final write when partitions are taken away."""
     retry_s: float = 2.0
-    """Pause before a failed take or a fenced partition is tried again."""
+    """Pause before a failed take is tried again."""
+    fence_retry_s: float = 5.0
+    """Pause before a fenced partition is looked at again: has a person chosen, is it cured?"""
     watchdog_s: float = 60.0
     """P12: a loop that hangs for this long ends the process with its traceback."""
     careful_records: int = 50

@@ -20,7 +20,7 @@ from refold.processors.digest import beginning, committed
 from refold.processors.judgement import LogFacts, Start, judge
 from refold.processors.options import Options
 from refold.processors.transaction import initialise
-from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.errors import Code, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
@@ -30,6 +30,10 @@ ANSWER_S = 10.0
 """Longest wait for one answer of the admin client."""
 FENCE_S = 20.0
 """Longest time for fencing one predecessor; measured 0.5 s."""
+
+
+Preflight = Callable[[TopicFacts, PartitionRow | None], None]
+"""Raises FenceError where a check of the topic or of PostgreSQL forbids to go on."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +97,7 @@ class Taker:
         clients: Clients,
         store: Store,
         admin: AdminClient,
-        preflight: Callable[[TopicFacts, PartitionRow | None], None],
+        preflight: Preflight,
     ) -> None:
         self._options = options
         self._clients = clients
@@ -133,10 +137,13 @@ class Taker:
         self._preflight(facts, row)
         claimed = self._claim(topic, partition, workflow, owner, row, facts)
         log = self._log_facts(facts, partition)
-        start = judge(claimed, log, self._store.choice(topic, partition))
+        start = judge(claimed, log)
         known = read_decisions(
-            self._clients.reader(), f"{self._options.namespace}.{workflow.name}.rejected",
-            partition, claimed.decisions, claimed.marker,
+            self._clients.reader(),
+            f"{self._options.namespace}.{workflow.name}.rejected",
+            partition,
+            claimed.decisions,
+            claimed.marker,
         )
         return Taken(row=claimed, start=start, known=known, facts=log)
 
@@ -209,14 +216,11 @@ def group_offset(
         KafkaException: The broker refuses, or an open transaction still holds the offset.
         TimeoutError: No answer.
     """
-    request = ConsumerGroupTopicPartitions(group, [TopicPartition(partition.topic, partition.partition)])
+    request = ConsumerGroupTopicPartitions(
+        group, [TopicPartition(partition.topic, partition.partition)]
+    )
     answers = admin.list_consumer_group_offsets([request], require_stable=True)
     found = answers[group].result(ANSWER_S).topic_partitions[0]
     if found.error is not None:
         raise KafkaException(found.error)
     return (None, None) if found.offset < 0 else (found.offset, found.metadata)
-
-
-def fence_of(failure: BaseException) -> FenceError | None:
-    """The fence in a failed take, if it is one."""
-    return failure if isinstance(failure, FenceError) else None

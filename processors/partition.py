@@ -5,14 +5,13 @@ folds into an `Overlay`, which is merged when its transaction is known to be com
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed, Digests
 from refold.processors.instance import Instance
-from refold.schemas.errors import Code, FenceError, RefoldError
+from refold.schemas.errors import Code, FenceError
 from refold.schemas.verdicts import Activate, Decision
 from refold.snapshots.model import EventRow, ResolvedRow
 from refold.topics.records import EventReader
@@ -58,6 +57,7 @@ class Partition:
 
     topic: str
     number: int
+    topic_id: str
     workflow: Workflow
     reader: EventReader
     epoch: int
@@ -160,15 +160,3 @@ class Partition:
         for known in (self.decisions, self.forced):
             for offset in [each for each in known if each < self.position]:
                 del known[offset]
-
-
-def require(partitions: Mapping[tuple[str, int], Partition], name: tuple[str, int]) -> Partition:
-    """The partition of this name.
-
-    Raises:
-        RefoldError: NOT_FOUND when this worker does not hold it.
-    """
-    held = partitions.get(name)
-    if held is None:
-        raise RefoldError(Code.NOT_FOUND, f"This worker does not hold {name[0]}[{name[1]}].")
-    return held

@@ -11,12 +11,24 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.errors import Code, FenceError, InvariantViolation, ServerError
 
 BATCH_RECORDS: Final = 2000
 IDLE_S: Final = 0.5
 SILENT_S: Final = 30.0
 """A reader that hears nothing for so long says that Kafka is away."""
+
+
+def offset_of(message: Message) -> int:
+    """Offset of a consumed record, which always has one.
+
+    Raises:
+        InvariantViolation: It has none: it was never on a log.
+    """
+    offset = message.offset()
+    if offset is None:
+        raise InvariantViolation("a consumed record without an offset")
+    return offset
 
 
 def batches(
@@ -51,8 +63,8 @@ def batches(
                 "Check that the brokers are reachable.",
             )
         good, ended = _sorted_out(messages, topic, partition)
-        if end is not None and good and good[-1].offset() >= end - 1:  # type: ignore[operator]
-            good = [each for each in good if each.offset() < end]  # type: ignore[operator]
+        if end is not None and good and offset_of(good[-1]) >= end - 1:
+            good = [each for each in good if offset_of(each) < end]
             ended = True
         if good:
             yield good
@@ -60,9 +72,7 @@ def batches(
             return
 
 
-def _sorted_out(
-    messages: list[Message], topic: str, partition: int
-) -> tuple[list[Message], bool]:
+def _sorted_out(messages: list[Message], topic: str, partition: int) -> tuple[list[Message], bool]:
     good: list[Message] = []
     for message in messages:
         error = message.error()

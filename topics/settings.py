@@ -108,6 +108,10 @@ class Worker(_Section):
     """Instance rows and event-log index lag the fold by at most this."""
     takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
     """Snapshots are written often enough that a successor needs at most this."""
+    snapshot_max_age_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    """A partition with unsaved state is saved at least that often."""
+    rows: bool = True
+    """Write instance rows and the event-log index; without them only snapshots are written."""
     accept_finite_retention: bool = False
     """Run although the broker deletes events: a rebuild from offset 0 will not be possible."""
     preflight_s: Annotated[float, Field(ge=1.0, le=3_600)] = 60.0

@@ -1,0 +1,307 @@
+"""Which partitions are ours: the group's callbacks, takes in progress, fences, giving back.
+
+Law of this module: changed by the loop thread only, in callbacks or between batches. A partition
+is paused from the moment it is assigned until its take has ended well; what the group takes away
+is given back with a last cut, what it says is lost is dropped without a word.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from refold.processors.definition import Workflow
+from refold.processors.digest import unpacked
+from refold.processors.fold import FOLD_VERSION
+from refold.processors.keeping import Keeper
+from refold.processors.options import Options
+from refold.processors.ownership import Contested, Taken, Taker
+from refold.processors.partition import Partition, Phase
+from refold.processors.saver import ReleaseJob, Saver
+from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
+from refold.schemas.verdicts import Activate
+from refold.snapshots.ports import Store
+from refold.topics.records import EventReader
+
+_LOG = structlog.get_logger("refold.assignment")
+Name = tuple[str, int]
+CRASH_LOOP_CLAIMS = 3
+"""Claims without progress after which a partition is folded carefully and with a pause (P12)."""
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An assigned partition that is not folded yet."""
+
+    phase: Phase
+    take: Future[Taken] | None = None
+    retry_at_s: float = 0.0
+    fence: RefoldError | None = None
+    taken: Taken | None = None
+
+
+class Assignment:
+    """The partitions that the group gave to this worker.
+
+    Args:
+        options: Settings.
+        topics: Event topic → workflow.
+        taker: Takes partitions on other threads.
+        keeper: Saves and releases.
+        saver: Waited for when partitions are given back.
+        store: Notes fences.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        topics: Mapping[str, Workflow],
+        taker: Taker,
+        keeper: Keeper,
+        saver: Saver,
+        store: Store,
+        clock: Callable[[], float],
+    ) -> None:
+        self.partitions: dict[Name, Partition] = {}
+        """Recovering and live ones."""
+        self.waiting: dict[Name, Waiting] = {}
+        self.consumer: Consumer | None = None
+        self.retired = False
+        """True when the producer must not be used again (P6)."""
+        self._options = options
+        self._topics = topics
+        self._taker = taker
+        self._keeper = keeper
+        self._saver = saver
+        self._store = store
+        self._clock = clock
+
+    @property
+    def busy(self) -> bool:
+        """True while a take is in progress."""
+        return any(each.take is not None for each in self.waiting.values())
+
+    def workflow(self, topic: str) -> str:
+        """Name of the workflow whose event topic this is."""
+        return self._topics[topic].name
+
+    # Callbacks of the group: they run inside `consume` only.
+
+    def assigned(self, consumer: Consumer, added: list[TopicPartition]) -> None:
+        """Partitions are ours: paused until they are taken."""
+        self.consumer = consumer
+        for each in added:
+            each.offset = OFFSET_BEGINNING  # never used: the take seeks before it resumes
+            self.waiting[(each.topic, each.partition)] = Waiting(Phase.TAKING)
+        consumer.incremental_assign(added)
+        consumer.pause(added)
+        _LOG.info("assigned", partitions=_names(added))
+
+    def revoked(self, consumer: Consumer, removed: list[TopicPartition]) -> None:
+        """Partitions go to another worker: last cut, release, within P11's bound."""
+        _LOG.info("revoked", partitions=_names(removed))
+        self._give_back([(each.topic, each.partition) for each in removed])
+        consumer.incremental_unassign(removed)
+
+    def lost(self, consumer: Consumer, removed: list[TopicPartition]) -> None:
+        """The group has given our partitions away: drop them, write nothing (P6)."""
+        _LOG.warning("lost", partitions=_names(removed))
+        for each in removed:
+            self._forget((each.topic, each.partition))
+        self.retire()
+        consumer.incremental_unassign(removed)
+
+    # Between two batches.
+
+    def advance(self, owner: str) -> None:
+        """Begin takes that are due, take in those that ended."""
+        now_s = self._clock()
+        for name, waiting in list(self.waiting.items()):
+            if waiting.take is not None:
+                if waiting.take.done():
+                    self._taken(name, waiting)
+            elif waiting.taken is not None:
+                if now_s >= waiting.retry_at_s:
+                    self._enter(name, waiting.taken)
+            elif now_s >= waiting.retry_at_s:
+                topic, number = name
+                waiting.take = self._taker.submit(topic, number, self._topics[topic], owner)
+
+    def retire(self) -> None:
+        """The producer is finished: no transaction of it may be trusted any more."""
+        self.retired = True
+
+    def restart(self) -> None:
+        """A new producer is there: every partition is taken again under its id (P6)."""
+        self.retired = False
+        for name in list(self.partitions):
+            self.drop(name, "its producer was finished")
+
+    def drop(self, name: Name, why: str) -> None:
+        """Forget a partition's memory and take it again, if the group still says it is ours."""
+        if name not in self.partitions:
+            return
+        _LOG.warning("dropped", topic=name[0], partition=name[1], why=why)
+        self._forget(name)
+        self._pause(name)
+        self.waiting[name] = Waiting(Phase.TAKING)
+
+    def fence(self, name: Name, error: RefoldError) -> None:
+        """Stop one partition with a named error; the others go on (O6)."""
+        partition = self.partitions.get(name)
+        _LOG.error(
+            "fenced", topic=name[0], partition=name[1], code=str(error.code), error=str(error)
+        )
+        self._forget(name)
+        self._pause(name)
+        retry_at_s = self._clock() + self._options.fence_retry_s
+        self.waiting[name] = Waiting(Phase.FENCED, retry_at_s=retry_at_s, fence=error)
+        if partition is not None:
+            self._note(name, partition.epoch, error)
+
+    def give_back(self) -> None:
+        """Give everything back: the worker stops."""
+        self._give_back([*self.partitions, *self.waiting])
+
+    def _taken(self, name: Name, waiting: Waiting) -> None:
+        future, waiting.take = waiting.take, None
+        assert future is not None  # noqa: S101  # the caller looked
+        try:
+            taken = future.result()
+        except FenceError as error:
+            self.fence(name, error)
+            return
+        except (Contested, ServerError) as error:
+            _LOG.warning("not taken yet", topic=name[0], partition=name[1], error=str(error))
+            waiting.retry_at_s = self._clock() + self._options.retry_s
+            waiting.fence = error if isinstance(error, ServerError) else None
+            return
+        pause_s = 0.0
+        if taken.row.takeovers > CRASH_LOOP_CLAIMS:
+            pause_s = min(LONGEST_PAUSE_S, 0.5 * 2 ** (taken.row.takeovers - CRASH_LOOP_CLAIMS))
+            _LOG.warning("a crash loop backs off", partition=name[1], pause_s=pause_s)
+        waiting.taken, waiting.retry_at_s = taken, self._clock() + pause_s
+        self._enter(name, taken) if pause_s == 0.0 else None
+
+    def _enter(self, name: Name, taken: Taken) -> None:
+        """Seek and resume: the partition's records come with the next consume."""
+        assert self.consumer is not None  # noqa: S101  # nothing is assigned without one
+        place = TopicPartition(name[0], name[1], taken.start.position)
+        try:
+            self.consumer.seek(place)
+            self.consumer.resume([place])
+        except KafkaException as failure:
+            _LOG.info("not ready to seek", partition=name[1], error=str(failure))
+            self.waiting[name].retry_at_s = self._clock() + 0.05
+            return
+        partition = self._partition(name, taken)
+        difference = partition.diverged()
+        if difference is not None:
+            self.fence(name, diverged(partition, difference))
+            return
+        del self.waiting[name]
+        self.partitions[name] = partition
+        if taken.start.alarm is not None:
+            _LOG.error("goes on with an alarm", partition=name[1], code=str(taken.start.alarm))
+
+    def _partition(self, name: Name, taken: Taken) -> Partition:
+        row, start, workflow = taken.row, taken.start, self._topics[name[0]]
+        older = (
+            msgspec.msgpack.decode(row.activations, type=list[Activate]) if row.activations else []
+        )
+        partition = Partition(
+            topic=name[0],
+            number=name[1],
+            topic_id=row.topic_id,
+            workflow=workflow,
+            reader=EventReader(workflow.name, taken.facts.partitions, self._options.tenant),
+            epoch=row.epoch,
+            position=start.position,
+            silent_to=start.silent_to,
+            expected=start.expected,
+            digests=unpacked(row.digest),
+            marker=row.marker,
+            rows_to=row.rows_to,
+            decided_to=taken.known.position,
+            complete=start.position == 0,
+            counts=dict(row.counts),
+            decisions=dict(taken.known.decisions),
+            activations=[*older, *taken.known.activations],
+            takeovers=row.takeovers,
+        )
+        self._activate(partition, taken)
+        return partition
+
+    def _activate(self, partition: Partition, taken: Taken) -> None:
+        """The highest version that this worker has begins at the first live offset (P13)."""
+        workflow, last = partition.workflow, partition.activations[-1:]
+        newest = workflow.latest
+        if last and (self._options.activate_manually or last[0].version >= newest.version):
+            return
+        partition.pending = Activate(
+            max(partition.silent_to, partition.position),
+            newest.version,
+            newest.fingerprint,
+            FOLD_VERSION,
+            self._options.tenant,
+            taken.facts.partitions,
+        )
+        partition.activations.append(partition.pending)
+
+    def _give_back(self, names: list[Name]) -> None:
+        held = [self.partitions[name] for name in names if name in self.partitions]
+        for partition in held:
+            self._keeper.release(partition)
+        for name in names:
+            self._forget(name)
+        if held and not self._saver.drain(self._options.revoke_s):
+            _LOG.warning("the last cut is not confirmed: the successor replays")
+
+    def _forget(self, name: Name) -> None:
+        partition = self.partitions.pop(name, None)
+        if partition is not None:
+            self._keeper.forget(partition)
+        waiting = self.waiting.pop(name, None)
+        if waiting is not None and waiting.take is not None and not waiting.take.cancel():
+            waiting.take.add_done_callback(self._release_unwanted)
+
+    def _release_unwanted(self, take: Future[Taken]) -> None:
+        """A claim that came after the partition was gone: give it back, or its next owner would
+        fence this worker's live producer."""
+        if take.exception() is None:
+            row = take.result().row
+            self._saver.submit(
+                ReleaseJob(topic=row.topic, partition=row.partition, epoch=row.epoch)
+            )
+
+    def _pause(self, name: Name) -> None:
+        if self.consumer is not None:
+            self.consumer.pause([TopicPartition(*name)])
+
+    def _note(self, name: Name, epoch: int, error: RefoldError) -> None:
+        try:
+            self._store.fence(name[0], name[1], epoch, f"{error.code} {error.what}")
+        except ServerError as away:
+            _LOG.warning("the fence is not noted", error=str(away))
+
+
+def _names(partitions: list[TopicPartition]) -> list[str]:
+    return [f"{each.topic}[{each.partition}]" for each in partitions]
+
+
+def diverged(partition: Partition, difference: str) -> FenceError:
+    """The fence of a partition whose replay decided otherwise than its last owner (P19)."""
+    return FenceError(
+        Code.REPLAY_DIVERGED,
+        f"Partition {partition.topic}[{partition.number}] is fenced: replay from the marker to"
+        f" {partition.silent_to} decided otherwise than the worker that ran before ({difference}).",
+        "Nothing was sent. Fold the tail with the release that ran, or choose with"
+        f" `refold partitions resolve {partition.topic} {partition.number}`.",
+        topic=partition.topic,
+        partition=partition.number,
+    )

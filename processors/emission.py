@@ -1,0 +1,120 @@
+"""Emission: where the effects of a live fold become records of the open transaction.
+
+Law of this module: produces, and nothing else; record by record, in the order of the fold. A
+full queue is waited for, a record that the client calls too large is named, so that its
+instance is parked instead of blocking its neighbours.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from refold.processors.effects import Step
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Activate, Decision, Reason, Verdict
+from refold.topics.records import CommandWriter
+from refold.topics.rejected import Record, encode, encode_activate
+
+QUEUE_WAIT_S: Final = 0.05
+
+
+class TooLarge(Exception):  # noqa: N818
+    """The client refuses a record of this fold for its size; the decision parks its instance."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.reason.text)
+        self.decision = decision
+
+
+class Emission:
+    """Emitter of one partition's live fold.
+
+    Args:
+        producer: In an open transaction.
+        namespace: Prefix of every topic.
+        writer: Headers of this workflow's commands.
+        rejected: The workflow's decision log.
+        partition: Number of the partition, of events and decisions.
+        decided: Called with each offset that a decision got on the decision log.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        namespace: str,
+        writer: CommandWriter,
+        rejected: str,
+        partition: int,
+        decided: Callable[[int], None],
+    ) -> None:
+        self._produce = producer.produce
+        self._poll = producer.poll
+        self._headers = writer.headers
+        self._rejected = rejected
+        self._partition = partition
+        self._decided = decided
+        self._topics: dict[str, str] = {}
+        self._namespace = namespace
+
+    def send(self, event: EventRecord, step: Step) -> None:
+        """Put the step's commands on their topics.
+
+        Raises:
+            TooLarge: The client refuses one for its size.
+            KafkaException: The producer is finished.
+        """
+        after = step.instance
+        fold_ms = after.fold_ms if after is not None else event.log_time_ms
+        key = event.instance.encode()
+        for send in step.effects:
+            topic = self._topics.get(send.target)
+            if topic is None:
+                topic = self._topics[send.target] = f"{self._namespace}.{send.target}.commands"
+            headers = self._headers(send, event, fold_ms)
+            while True:
+                try:
+                    self._produce(topic, send.value, key, headers=headers)
+                except BufferError:
+                    self._poll(QUEUE_WAIT_S)
+                except KafkaException as failure:
+                    raise _sized(failure, event.offset, send.type, len(send.value)) from failure
+                else:
+                    break
+
+    def decide(self, message: Message, decision: Decision) -> None:
+        """Put a decision with the record's bytes on the partition's decision log."""
+        self._put(encode(message, decision))
+
+    def activate(self, activation: Activate) -> None:
+        """Put an activation on the partition's decision log."""
+        self._put(encode_activate(activation))
+
+    def _put(self, record: Record) -> None:
+        while True:
+            try:
+                self._produce(
+                    self._rejected,
+                    record.value,
+                    record.key,
+                    self._partition,
+                    headers=record.headers,
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                self._poll(QUEUE_WAIT_S)
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            self._decided(offset)
+
+
+def _sized(failure: KafkaException, offset: int, kind: str, size: int) -> Exception:
+    if failure.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return failure
+    text = f"the command {kind} has {size} bytes, more than the client may send"
+    return TooLarge(Decision(offset, Verdict.PARKED, Reason(Code.COMMAND_TOO_LARGE, text)))

@@ -1,0 +1,116 @@
+"""What the loop says about itself, for threads that may not touch it (P1).
+
+Law of this module: the loop publishes an immutable status between batches; everybody else reads
+the last one. A status that grows old is itself the alarm.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from refold.processors.assignment import Assignment
+from refold.processors.keeping import Keeper
+from refold.processors.partition import Partition, Phase
+from refold.processors.rounds import Rounds
+
+EVERY_S: Final = 0.25
+OLD_S: Final = 10.0
+"""A loop that has not published for so long is not ready."""
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One assigned partition."""
+
+    topic: str
+    partition: int
+    workflow: str
+    phase: Phase
+    epoch: int = 0
+    position: int = 0
+    silent_to: int = 0
+    marker: int = 0
+    rows_to: int = 0
+    instances: int = 0
+    unsaved: int = 0
+    counts: dict[str, int] = {}
+    code: str = ""
+    """Code of what keeps it from being live, empty if nothing."""
+    text: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker, as of the last turn of its loop."""
+
+    worker: str
+    at_s: float
+    partitions: tuple[PartitionStatus, ...] = ()
+    transactions: int = 0
+    aborts: int = 0
+    takeover_s: float = 0.0
+
+    def troubles(self, now_s: float) -> list[str]:
+        """Why this worker is not ready, a sentence for each reason; empty when it is."""
+        found = []
+        if now_s - self.at_s > OLD_S:
+            found.append(f"the loop has not turned for {now_s - self.at_s:.0f} s")
+        for each in self.partitions:
+            if each.phase != Phase.LIVE:
+                why = f": {each.code} {each.text}" if each.code else ""
+                found.append(f"{each.topic}[{each.partition}] is {each.phase}{why}")
+        return found
+
+
+class Health:
+    """Holds the last published status."""
+
+    def __init__(self, worker: str, clock: Callable[[], float] = monotonic) -> None:
+        self._worker = worker
+        self._clock = clock
+        self.status = Status(worker=worker, at_s=clock())
+
+    def publish(self, assignment: Assignment, keeper: Keeper, rounds: Rounds) -> None:
+        """Called by the loop after each turn; makes a new status a few times a second."""
+        now_s = self._clock()
+        if now_s - self.status.at_s < EVERY_S:
+            return
+        owned = list(assignment.partitions.values())
+        partitions = [_owned(each, keeper) for each in owned]
+        for (topic, number), waiting in assignment.waiting.items():
+            fence = waiting.fence
+            partitions.append(
+                PartitionStatus(
+                    topic=topic,
+                    partition=number,
+                    workflow=assignment.workflow(topic),
+                    phase=waiting.phase,
+                    code=str(fence.code) if fence else "",
+                    text=fence.what if fence else "",
+                )
+            )
+        self.status = Status(
+            worker=self._worker,
+            at_s=now_s,
+            partitions=tuple(partitions),
+            transactions=rounds.transactions,
+            aborts=rounds.aborts,
+            takeover_s=keeper.takeover_s(owned),
+        )
+
+
+def _owned(partition: Partition, keeper: Keeper) -> PartitionStatus:
+    return PartitionStatus(
+        topic=partition.topic,
+        partition=partition.number,
+        workflow=partition.workflow.name,
+        phase=Phase.RECOVERING if partition.silent else Phase.LIVE,
+        epoch=partition.epoch,
+        position=partition.position,
+        silent_to=partition.silent_to,
+        marker=partition.marker,
+        rows_to=partition.rows_to,
+        instances=len(partition.held),
+        unsaved=keeper.backlog(partition),
+        counts=dict(partition.counts),
+    )

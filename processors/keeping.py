@@ -1,0 +1,173 @@
+"""When a partition's state is saved: cuts for the takeover budget, flushes for freshness.
+
+Law of this module: decides and hands over by reference (P15); the saver does the work. At most
+one cut and one flush of a partition are on their way, flush before cut, so that the marker never
+passes the rows (P20).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from refold.processors.options import Options
+from refold.processors.partition import Partition
+from refold.processors.saver import CutJob, Done, FlushJob, ReleaseJob, Saver
+
+_LOG = structlog.get_logger("refold.keeping")
+RETRY_S = 1.0
+"""Pause after a job that PostgreSQL did not take."""
+FIRST_RATE = 40_000.0
+"""Records a second of silent replay that are assumed until a replay was measured."""
+
+
+@dataclass(slots=True)
+class Way:
+    """What of a partition is on its way to PostgreSQL."""
+
+    cut: CutJob | None = None
+    flush: FlushJob | None = None
+    retry_at_s: float = 0.0
+
+
+class Keeper:
+    """Saves partitions in time.
+
+    Args:
+        options: The worker's settings.
+        saver: Does the jobs.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, options: Options, saver: Saver, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._saver = saver
+        self._clock = clock
+        self._ways: dict[tuple[str, int], Way] = {}
+        self.replay_rate = FIRST_RATE
+
+    def due(self, partitions: list[Partition]) -> None:
+        """Hand over what is due."""
+        now_s = self._clock()
+        for partition in partitions:
+            way = self._way(partition)
+            if now_s < way.retry_at_s:
+                continue
+            if way.flush is None and self._flush_due(partition, now_s):
+                self._flush(partition, way)
+            if way.cut is None and self._cut_due(partition, now_s, len(partitions)):
+                self.save(partition)
+
+    def save(self, partition: Partition) -> None:
+        """Hand over a flush and a cut now, unless they are on their way."""
+        way = self._way(partition)
+        if self._options.rows and way.flush is None and partition.rows_to < partition.position:
+            self._flush(partition, way)
+        if way.cut is None and partition.marker < partition.position:
+            self._cut(partition, way)
+
+    def release(self, partition: Partition) -> None:
+        """Hand over the last cut and the release behind it."""
+        self.save(partition)
+        self._saver.submit(
+            ReleaseJob(topic=partition.topic, partition=partition.number, epoch=partition.epoch)
+        )
+        self._ways.pop(partition.name, None)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is not ours any more: whatever is on its way is refused by its epoch."""
+        self._ways.pop(partition.name, None)
+
+    def settle(self, done: Done, partition: Partition | None) -> bool:
+        """Take in how a job ended; False when the partition turned out to be somebody else's."""
+        job = done.job
+        if partition is None or partition.epoch != job.epoch or isinstance(job, ReleaseJob):
+            return True
+        way = self._way(partition)
+        if isinstance(job, CutJob):
+            way.cut = None
+            _settle_cut(partition, job, good=done.good)
+        else:
+            way.flush = None
+            _settle_flush(partition, job, good=done.good)
+        if done.error is not None:
+            way.retry_at_s = self._clock() + RETRY_S
+            return True
+        return done.good
+
+    def backlog(self, partition: Partition) -> int:
+        """Unsaved rows and records in memory, whichever is more."""
+        return max(len(partition.events), len(partition.dirty), len(partition.touched))
+
+    def takeover_s(self, partitions: list[Partition]) -> float:
+        """Predicted seconds of silent replay if this worker died now."""
+        tail = sum(max(0, each.position - each.marker) for each in partitions)
+        return tail / self.replay_rate
+
+    def _way(self, partition: Partition) -> Way:
+        return self._ways.setdefault(partition.name, Way())
+
+    def _flush_due(self, partition: Partition, now_s: float) -> bool:
+        if not self._options.rows or partition.rows_to >= partition.position:
+            return False
+        return now_s - partition.touched_since_s >= self._options.freshness_s
+
+    def _cut_due(self, partition: Partition, now_s: float, owned: int) -> bool:
+        tail = partition.position - partition.marker
+        if tail <= 0:
+            return False
+        share = self._options.takeover_budget_s * self.replay_rate / max(1, owned)
+        if tail >= share:
+            return True
+        return now_s - partition.dirty_since_s >= self._options.snapshot_max_age_s
+
+    def _flush(self, partition: Partition, way: Way) -> None:
+        way.flush = FlushJob(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.number,
+            workflow=partition.workflow,
+            epoch=partition.epoch,
+            previous=partition.rows_to,
+            rows_to=partition.position,
+            records=list(partition.touched.values()),
+            events=partition.events,
+            resolved=partition.resolved,
+        )
+        partition.touched, partition.events, partition.resolved = {}, [], []
+        self._saver.submit(way.flush)
+
+    def _cut(self, partition: Partition, way: Way) -> None:
+        partition.saving, partition.dirty = partition.dirty, {}
+        way.cut = CutJob(
+            topic=partition.topic,
+            partition=partition.number,
+            workflow=partition.workflow,
+            epoch=partition.epoch,
+            previous=partition.marker,
+            marker=partition.position,
+            decisions=partition.decided_to,
+            digests=partition.digests,
+            counts=dict(partition.counts),
+            activations=[each for each in partition.activations if each is not partition.pending],
+            records=list(partition.saving.values()),
+        )
+        self._saver.submit(way.cut)
+
+
+def _settle_cut(partition: Partition, job: CutJob, *, good: bool) -> None:
+    if good:
+        partition.marker = job.marker
+    else:
+        partition.dirty = {**partition.saving, **partition.dirty}
+    partition.saving = {}
+
+
+def _settle_flush(partition: Partition, job: FlushJob, *, good: bool) -> None:
+    if good:
+        partition.rows_to = job.rows_to
+        return
+    identity = ((each.tenant, each.id) for each in job.records)
+    partition.touched = {**dict(zip(identity, job.records, strict=True)), **partition.touched}
+    partition.events = [*job.events, *partition.events]
+    partition.resolved = [*job.resolved, *partition.resolved]

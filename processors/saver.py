@@ -1,0 +1,217 @@
+"""The saver: one thread that turns cuts and flushes into PostgreSQL transactions, off the loop.
+
+Law of this module: jobs hold immutable records by reference and are done in the order in which
+they were given; their ends come back as data for the loop. It decides nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from time import monotonic
+from typing import Final
+
+import msgspec
+import structlog
+
+from refold.processors.definition import Workflow
+from refold.processors.digest import Digests
+from refold.processors.instance import Instance
+from refold.processors.instance_codec import encode
+from refold.processors.projection import instance_row
+from refold.schemas.errors import RefoldError
+from refold.schemas.verdicts import Activate
+from refold.snapshots.model import Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
+from refold.snapshots.ports import Store
+
+_LOG = structlog.get_logger("refold.saver")
+CLOSE_S: Final = 5.0
+
+
+class CutJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Save these records and move the marker."""
+
+    topic: str
+    partition: int
+    workflow: Workflow
+    epoch: int
+    previous: int
+    marker: int
+    decisions: int
+    digests: Digests
+    counts: dict[str, int]
+    activations: Sequence[Activate]
+    records: Sequence[Instance]
+
+
+class FlushJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Write these rows and move `rows_to`."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    workflow: Workflow
+    epoch: int
+    previous: int
+    rows_to: int
+    records: Sequence[Instance]
+    events: Sequence[EventRow]
+    resolved: Sequence[ResolvedRow]
+
+
+class ReleaseJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Mark the partition as given back."""
+
+    topic: str
+    partition: int
+    epoch: int
+
+
+class Barrier:
+    """A place in the queue that somebody waits for."""
+
+    def __init__(self) -> None:
+        self.reached = Event()
+
+
+Job = CutJob | FlushJob | ReleaseJob
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How a job ended: `good` is False when fenced, `error` is set when it must be repeated."""
+
+    job: Job
+    good: bool
+    error: RefoldError | None
+    seconds: float
+
+
+class Saver:
+    """Runs jobs on its own thread.
+
+    Args:
+        store: PostgreSQL.
+        wake: Called after each job, to wake a loop that waits.
+    """
+
+    def __init__(self, store: Store, wake: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._wake = wake
+        self._jobs: SimpleQueue[Job | Barrier | None] = SimpleQueue()
+        self._done: SimpleQueue[Done] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="saver", daemon=True)
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Give a job."""
+        self._jobs.put(job)
+
+    def done(self) -> list[Done]:
+        """The jobs that ended since the last call.
+
+        Raises:
+            BaseException: What ended the thread, which is a bug.
+        """
+        if self._failure is not None:
+            raise self._failure
+        ended: list[Done] = []
+        while True:
+            try:
+                ended.append(self._done.get_nowait())
+            except Empty:
+                return ended
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until every job given so far has ended; False when the time is over first."""
+        barrier = Barrier()
+        self._jobs.put(barrier)
+        return barrier.reached.wait(timeout_s)
+
+    def close(self) -> None:
+        """End the thread after the jobs that were given."""
+        self._jobs.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                if isinstance(job, Barrier):
+                    job.reached.set()
+                    continue
+                self._done.put(self._do(job))
+                self._wake()
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def _do(self, job: Job) -> Done:
+        began_s = monotonic()
+        try:
+            good = self._write(job)
+        except RefoldError as error:
+            _LOG.warning("not saved", job=type(job).__name__, error=str(error))
+            return Done(job, False, error, monotonic() - began_s)
+        return Done(job, good, None, monotonic() - began_s)
+
+    def _write(self, job: Job) -> bool:
+        if isinstance(job, CutJob):
+            return self._store.save(cut_of(job))
+        if isinstance(job, FlushJob):
+            return self._store.flush(flush_of(job))
+        return self._store.release(job.topic, job.partition, job.epoch)
+
+
+def cut_of(job: CutJob) -> Cut:
+    """Encode a cut's records: what the cut holds, whatever the fold did since (P15)."""
+    return Cut(
+        topic=job.topic,
+        partition=job.partition,
+        workflow=job.workflow.name,
+        epoch=job.epoch,
+        previous=job.previous,
+        marker=job.marker,
+        decisions=job.decisions,
+        digest=job.digests.packed(),
+        counts=job.counts,
+        activations=msgspec.msgpack.encode(list(job.activations)),
+        snapshots=[snapshot_of(job.workflow, record) for record in job.records],
+    )
+
+
+def snapshot_of(workflow: Workflow, record: Instance) -> Snapshot:
+    """One instance in canonical bytes with their hash."""
+    definition = workflow.versions[record.definition]
+    data = encode(record, definition)
+    return Snapshot(
+        record.tenant,
+        record.id,
+        record.version,
+        record.definition,
+        definition.fingerprint,
+        record.state,
+        record.last_offset,
+        record.last_source,
+        record.last_id,
+        data,
+        content_hash(data),
+    )
+
+
+def flush_of(job: FlushJob) -> Flush:
+    """Project a flush's records into rows for people."""
+    versions = job.workflow.versions
+    return Flush(
+        topic=job.topic,
+        topic_id=job.topic_id,
+        partition=job.partition,
+        workflow=job.workflow.name,
+        epoch=job.epoch,
+        previous=job.previous,
+        rows_to=job.rows_to,
+        instances=[instance_row(versions[each.definition], each) for each in job.records],
+        events=job.events,
+        resolved=job.resolved,
+    )

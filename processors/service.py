@@ -1,0 +1,88 @@
+"""A worker from settings: which clients, which store, which checks before a partition is taken.
+
+Law of this module: wiring only.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from uuid import uuid4
+
+from refold.processors.clients import Clients, KafkaClients
+from refold.processors.definition import Workflow
+from refold.processors.options import Options
+from refold.processors.ownership import Preflight
+from refold.processors.worker import Worker
+from refold.snapshots.model import PartitionRow
+from refold.snapshots.ports import Store
+from refold.snapshots.store import PostgresStore
+from refold.topics.facts import TopicFacts
+from refold.topics.preflight import judge_topic
+from refold.topics.settings import Settings
+from refold.topics.specs import workflow_specs
+
+Wrap = Callable[[Clients, Store], tuple[Clients, Store]]
+
+
+def options_of(settings: Settings, *, name: str = "") -> Options:
+    """The worker's options that stand in the settings."""
+    worker = settings.worker
+    return Options(
+        namespace=settings.namespace,
+        group=settings.group,
+        name=name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}",
+        batch_records=worker.batch_records,
+        gather_s=worker.batch_ms / 1000,
+        transaction_gap_s=worker.transaction_pause_ms / 1000,
+        transaction_timeout_s=worker.transaction_timeout_ms / 1000,
+        takeover_budget_s=worker.takeover_budget_s,
+        freshness_s=worker.freshness_s / 2,
+        snapshot_max_age_s=worker.snapshot_max_age_s,
+        rows=worker.rows,
+        preflight_s=worker.preflight_s,
+        accept_finite_retention=worker.accept_finite_retention,
+    )
+
+
+def build_worker(
+    settings: Settings,
+    workflows: Mapping[str, Workflow],
+    *,
+    wrap: Wrap | None = None,
+) -> Worker:
+    """Compose a worker.
+
+    Args:
+        settings: Of this process.
+        workflows: What to fold, by name.
+        wrap: Puts something between the worker and its ports; for tests.
+
+    Raises:
+        ServerError: PostgreSQL has no or another schema.
+    """
+    options = options_of(settings)
+    clients: Clients = KafkaClients(settings)
+    store: Store = PostgresStore(settings.postgres.dsn, application_name=f"refold:{options.name}")
+    if wrap is not None:
+        clients, store = wrap(clients, store)
+    return Worker(options, workflows, clients, store, preflight_of(options, workflows))
+
+
+def preflight_of(options: Options, workflows: Mapping[str, Workflow]) -> Preflight:
+    """The check that runs before a partition is taken: the topic's own settings."""
+    specs = {
+        spec.name: spec
+        for workflow in workflows.values()
+        for spec in workflow_specs(options.namespace, workflow.name, (), partitions=1)
+    }
+
+    def preflight(facts: TopicFacts, row: PartitionRow | None) -> None:  # noqa: ARG001  # later
+        found = judge_topic(
+            specs[facts.topic],
+            facts,
+            accept_finite_retention=options.accept_finite_retention,
+        )
+        for finding in found:
+            raise finding.fence()
+
+    return preflight
