@@ -3,8 +3,8 @@
 Law of this module: no import of refold; what it writes is `bench.limits.wire`'s.
 """
 
+import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -14,6 +14,7 @@ from bench.limits import wire
 from bench.limits.wire import Sent
 
 PARTITIONS = 4
+Headers = list[tuple[str, str | bytes | None]]
 
 
 def create(bootstrap: str, *topics: str, partitions: int = PARTITIONS) -> None:
@@ -32,10 +33,18 @@ def delete(bootstrap: str, *topics: str) -> None:
         future.result(30)
 
 
+def renew(bootstrap: str, topic: str) -> None:
+    """Makes a topic anew and empty."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    if topic in admin.list_topics(timeout=10).topics:
+        delete(bootstrap, topic)
+    create(bootstrap, topic)
+
+
 class Writer:
     """Writes events in the product's format, as fast as the client goes."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, linger_ms: int = 20) -> None:
         self._topic = topic
         self._failed: list[KafkaError] = []
         self._producer = Producer(
@@ -44,7 +53,7 @@ class Writer:
                 "partitioner": "murmur2_random",
                 "acks": "all",
                 "enable.idempotence": True,
-                "linger.ms": 20,
+                "linger.ms": linger_ms,
             }
         )
 
@@ -54,20 +63,23 @@ class Writer:
 
     def send(self, event: Sent) -> None:
         """Queues one event; waits while the queue is full."""
-        headers = event_headers(event)
+        self.put(event.instance, event.value, event_headers(event))
+
+    def put(self, key: str, value: bytes, headers: Headers) -> None:
+        """Queues one record; waits while the queue is full."""
         while True:
             try:
                 self._producer.produce(
-                    self._topic,
-                    event.value,
-                    event.instance,
-                    headers=headers,
-                    on_delivery=self._delivered,
+                    self._topic, value, key, headers=headers, on_delivery=self._delivered
                 )
             except BufferError:
                 self._producer.poll(0.05)
             else:
                 return
+
+    def serve(self) -> None:
+        """Takes delivery reports that are there; waits for none."""
+        self._producer.poll(0)
 
     def flush(self) -> None:
         """Waits until all is delivered; raises if anything was not."""
@@ -76,14 +88,14 @@ class Writer:
             raise RuntimeError(f"{left} events not delivered, {len(self._failed)} failed")
 
 
-def event_headers(event: Sent) -> list[tuple[str, str | bytes | None]]:
+def event_headers(event: Sent) -> Headers:
     """The seven headers of a CloudEvent in binary mode."""
     return [
         ("ce_specversion", b"1.0"),
         ("ce_id", event.id),
         ("ce_source", wire.SOURCE),
         ("ce_type", event.type),
-        ("ce_time", datetime.now(UTC).isoformat(timespec="milliseconds")),
+        ("ce_time", wire.time_text(time.time_ns() // 1_000_000)),
         ("ce_tenant", wire.TENANT),
         ("content-type", wire.CONTENT_TYPE),
     ]
@@ -97,3 +109,11 @@ def write(bootstrap: str, topic: str, events: Iterable[Sent]) -> int:
         writer.send(event)
     writer.flush()
     return count
+
+
+def write_values(bootstrap: str, topic: str, records: Iterable[tuple[str, bytes]]) -> None:
+    """Writes (key, value) records without headers to an existing topic."""
+    writer = Writer(bootstrap, topic)
+    for key, value in records:
+        writer.put(key, value, [])
+    writer.flush()

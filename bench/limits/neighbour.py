@@ -1,7 +1,7 @@
 """The bare loop of `docs/figures.md`'s neighbours: nine Avro fields, seven headers out, none in.
 
-Law of this module: no import of refold. It reads and writes its own bytes (`--write` puts its
-events on a topic), so that its figures stand beside those of Kafka Streams and Quix Streams,
+Law of this module: no import of refold. It reads and writes its own bytes,
+so that its figures stand beside those of Kafka Streams and Quix Streams,
 which were measured against this loop. It is not the divisor of refold's figures: that is
 `bench.limits.plain`.
 """
@@ -20,6 +20,7 @@ def _schema(name: str, **fields: str) -> Any:
     return fastavro.parse_schema({"type": "record", "name": name, "fields": columns})
 
 
+EVENTS: Final = "bench-neighbour-events"
 EVENT: Final = _schema(
     "Event",
     event_id="string",

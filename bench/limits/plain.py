@@ -5,7 +5,6 @@ garbage collector. It keeps no dedup memory, checks no key and no schema evoluti
 recover: it is what the broker, the client and the format cost by themselves.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
 from bench.limits import clients, wire
@@ -53,7 +52,6 @@ def loop(options: Any) -> None:
                     "receipt": context["receipt"],
                 }
             key = wire.command_key(name, state, action, headers["ce_id"].decode())
-            time = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
             sink.produce(
                 options.commands,
                 wire.encode(codec, command),
@@ -65,7 +63,7 @@ def loop(options: Any) -> None:
                     ("ce_type", action),
                     ("ce_tenant", headers["ce_tenant"]),
                     ("content-type", wire.CONTENT_TYPE),
-                    ("ce_time", time.isoformat(timespec="milliseconds")),
+                    ("ce_time", wire.time_text(message.timestamp()[1])),
                     ("ce_state", state),
                     ("ce_attempt", b"1"),
                     ("ce_replyto", wire.REPLY_TO),

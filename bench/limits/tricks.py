@@ -6,7 +6,6 @@ not change made once, the time's text made once a batch of the broker.
 """
 
 import gc
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -23,8 +22,8 @@ SHIP_TYPE = ("ce_type", b"ShipOrder")
 RESERVING = ("ce_state", b"reserving")
 SHIPPING = ("ce_state", b"shipping")
 BEFORE = f"r1:{wire.TENANT}:{wire.WORKFLOW}:"
-RESERVE_PART = f":reserving:ReserveItem:{wire.SOURCE_QUOTED}%20"
-SHIP_PART = f":shipping:ShipOrder:{wire.SOURCE_QUOTED}%20"
+RESERVE_PART = f":reserving:ReserveItem:{wire.SOURCE_QUOTED}%1F"
+SHIP_PART = f":shipping:ShipOrder:{wire.SOURCE_QUOTED}%1F"
 
 
 def loop(options: Any) -> None:
@@ -66,8 +65,7 @@ def loop(options: Any) -> None:
                 kind, state = SHIP_TYPE, SHIPPING
             if (ms := message.timestamp()[1]) != last_ms:
                 last_ms = ms
-                text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-                time = ("ce_time", text)
+                time = ("ce_time", wire.time_text(ms))
             produce(
                 commands,
                 value,

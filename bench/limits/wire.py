@@ -6,12 +6,13 @@ down to speak with refold, here for the limits and for the generator of the work
 
 import io
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-NAMESPACE: Final = "refold"
+NAMESPACE: Final = "bench"
 WORKFLOW: Final = "w1"
 TENANT: Final = "acme"
 SOURCE: Final = "/shop/checkout"
@@ -20,6 +21,8 @@ SOURCE_QUOTED: Final = "%2Fshop%2Fcheckout"
 CONTENT_TYPE: Final = b"application/avro"
 REPLY_TO: Final = f"{NAMESPACE}.{WORKFLOW}.events".encode()
 COMMAND_SOURCE: Final = f"/{NAMESPACE}/{WORKFLOW}".encode()
+EVENTS: Final = f"{NAMESPACE}.{WORKFLOW}.events"
+COMMANDS: Final = f"{NAMESPACE}.{WORKFLOW}.commands"
 APART: Final = 10_000
 """An instance's second event comes this many instances after its first: both are in flight."""
 
@@ -59,6 +62,12 @@ def decode(codec: Codec, data: bytes) -> Any:
     body = io.BytesIO(data)
     body.seek(10)
     return fastavro.schemaless_reader(body, codec.schema, None)
+
+
+def time_text(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 class Sent(NamedTuple):
@@ -113,7 +122,7 @@ def events(instances: int, *, moved_on: bool = True) -> Iterator[Sent]:
 def command_key(instance: str, state: str, action: str, event_id: str) -> str:
     """The idempotency key; W1's names need no percent-encoding but the source, done above."""
     return (
-        f"r1:{TENANT}:{WORKFLOW}:{instance}:{state}:{action}:{SOURCE_QUOTED}%20{event_id}:forward"
+        f"r1:{TENANT}:{WORKFLOW}:{instance}:{state}:{action}:{SOURCE_QUOTED}%1F{event_id}:forward"
     )
 
 

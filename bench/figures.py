@@ -1,0 +1,93 @@
+"""The figures: what each one is, what it must be, and what was found.
+
+Law of this module: data and arithmetic only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table.
+
+    Attributes:
+        name: How it is called in results and on the command line.
+        title: How it is called in the table.
+        unit: `ratio`, `ms`, `s`, `%` or `bytes`.
+        must: Bound that a release keeps; None: shown for comparison only.
+        aim: What is wanted; None likewise.
+        higher: Whether more is better.
+    """
+
+    name: str
+    title: str
+    unit: str
+    must: float | None = None
+    aim: float | None = None
+    higher: bool = True
+
+    def judge(self, value: float) -> str:
+        """`aim`, `must`, `missed`, or empty where nothing is asked."""
+        for word, bound in (("aim", self.aim), ("must", self.must)):
+            if bound is not None and (value >= bound if self.higher else value <= bound):
+                return word
+        return "" if self.must is None else "missed"
+
+
+FIGURES: Final = (
+    Figure("w1_plain", "W1 / plain bare loop", "ratio", 0.65, 0.90),
+    Figure("w1_tricks", "W1 / bare loop with every trick", "ratio", 0.40, 0.60),
+    Figure("w1_rows", "W1 with rows and event-log index / plain bare loop", "ratio", 0.35, 0.55),
+    Figure("rebuild", "rebuild from offset 0 / plain bare replay loop", "ratio", 0.60, 0.90),
+    Figure("latency_p50", "event sent → command seen, p50 at 100/s", "ms", 15, 8, higher=False),
+    Figure("latency_p99", "event sent → command seen, p99 at 100/s", "ms", 60, 25, higher=False),
+    Figure(
+        "takeover_tail",
+        "SIGKILL, no snapshot since half of the events: first new command after detection",
+        *("s", 4.0, 1.5),
+        higher=False,
+    ),
+    Figure(
+        "takeover_default",
+        "SIGKILL, default snapshot cadence: first new command after detection",
+        *("s", 2.0, 0.8),
+        higher=False,
+    ),
+    Figure("snapshots", "throughput lost to snapshots", "%", 10, 5, higher=False),
+    Figure("memory", "memory of a live instance above its context", "bytes", 1536, 819, False),
+    Figure("w1_dataclass", "W1 with frozen dataclasses / plain bare loop", "ratio"),
+    Figure("w1_pydantic", "W1 with pydantic models / plain bare loop", "ratio"),
+    Figure("plain_latency_p50", "the plain bare loop itself, p50 at 100/s", "ms", higher=False),
+    Figure("plain_latency_p99", "the plain bare loop itself, p99 at 100/s", "ms", higher=False),
+    Figure("tricks_plain", "bare loop with every trick / plain bare loop", "ratio"),
+    Figure("neighbour_plain", "the neighbours' bare loop / plain bare loop", "ratio"),
+)
+BY_NAME: Final = {figure.name: figure for figure in FIGURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The samples of one figure, in the order in which they were taken."""
+
+    figure: Figure
+    samples: Sequence[float]
+    faults: Sequence[str] = ()
+    """What was wrong with a run; a ratio whose run was wrong is zero."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as it stands in a results file."""
+        shown = {
+            "min": min(self.samples),
+            "median": median(self.samples),
+            "max": max(self.samples),
+        }
+        return {
+            **asdict(self.figure),
+            **{name: round(value, 4) for name, value in shown.items()},
+            "samples": [round(value, 4) for value in self.samples],
+            "judgement": "missed" if self.faults else self.figure.judge(shown["median"]),
+            "faults": list(self.faults),
+        }

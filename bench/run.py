@@ -1,0 +1,196 @@
+"""The benchmark: `python -m bench.run [--quick] [--only PART …] [--rounds N]`.
+
+Parts: limits, w1, styles, snapshots (ratios of interleaved runs), latency, takeover, memory.
+Results go to bench/results/figures.json and figures.md; those of a quick or partial session to
+bench/results/tmp/. At most 25 minutes, quick about 3: a part that would begin later is left out
+and named.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import chains, latency, machine, memory, report, takeover
+from bench.figures import BY_NAME, Found
+from bench.runs import LOGS, Bench, Run, clear_logs
+from bench.servers import servers
+
+PARTS = ("w1", "limits", "styles", "snapshots", "latency", "takeover", "memory")
+WITHOUT_PRODUCT = ("limits",)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much a session does."""
+
+    instances: int
+    rounds: int
+    repeats: int
+    """Repeats of latency and takeover."""
+    latency_events: int
+    live: int
+    minutes: float
+
+
+FULL = Size(150_000, 5, 3, 2000, 100_000, 22)
+QUICK = Size(25_000, 1, 1, 500, 20_000, 3)
+
+
+class Session:
+    """One session: what it found so far."""
+
+    def __init__(self, bench: Bench, size: Size) -> None:
+        self.bench = bench
+        self.size = size
+        self.found: list[Found] = []
+        self.runs: list[Run] = []
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Shows progress, with the minutes since the start."""
+        print(f"[{(time.monotonic() - self._began) / 60:5.1f} min] {text}", flush=True)
+
+    def late(self) -> bool:
+        """Whether the time for beginning another part is over."""
+        return time.monotonic() - self._began > self.size.minutes * 60
+
+    def chain(self, name: str) -> None:
+        """Measures the ratios of one chain."""
+        found, runs = chains.measure(self.bench, name, self.size.rounds, self.say)
+        self.found += found
+        self.runs += runs
+        for each in found:
+            self._show(each)
+
+    def latency(self) -> None:
+        """Measures the product's latency and, beside it, that of the plain bare loop."""
+        measures: dict[str, Callable[..., latency.Latency]] = {
+            "latency": latency.of_product,
+            "plain_latency": latency.of_plain_loop,
+        }
+        samples: dict[str, list[latency.Latency]] = {name: [] for name in measures}
+        for number in range(self.size.repeats):
+            for name, measure in measures.items():
+                one = measure(self.bench.servers, self.size.latency_events, LOGS)
+                samples[name].append(one)
+                self.say(f"{name} {number + 1}/{self.size.repeats}  {one}")
+        for name, taken in samples.items():
+            faults = [one.fault for one in taken if one.fault]
+            self._add(f"{name}_p50", [one.p50_ms for one in taken], faults)
+            self._add(f"{name}_p99", [one.p99_ms for one in taken], faults)
+
+    def takeover(self) -> None:
+        """Kills owners of many live instances."""
+        for name, victim in (("tail", takeover.NO_SNAPSHOTS), ("default", {})):
+            taken = []
+            for number in range(self.size.repeats):
+                one = takeover.measure(self.bench.servers, self.size.live, victim, LOGS)
+                taken.append(one)
+                self.say(f"takeover {name} {number + 1}/{self.size.repeats}  {one}")
+            faults = [one.fault for one in taken if one.fault]
+            self._add(f"takeover_{name}", [one.first_s for one in taken], faults)
+
+    def memory(self) -> None:
+        """Weighs live instances."""
+        one = memory.measure(self.bench.servers, self.size.live, LOGS)
+        self.say(f"memory  {one}")
+        self._add("memory", [one.above_bytes], [one.fault] if one.fault else [])
+
+    def _add(self, name: str, samples: Sequence[float], faults: Sequence[str]) -> None:
+        self.found.append(Found(BY_NAME[name], samples, faults))
+        self._show(self.found[-1])
+
+    def _show(self, found: Found) -> None:
+        line = found.as_json()
+        self.say(
+            f"  {line['title']}: min {line['min']:.2f}  median {line['median']:.2f}"
+            f"  max {line['max']:.2f} {line['unit']}  {line['judgement']}"
+        )
+
+    def results(self, quick: bool) -> dict[str, Any]:
+        """What the results file holds."""
+        return {
+            "made": datetime.now(UTC).isoformat(timespec="minutes"),
+            "quick": quick,
+            "events": self.bench.events,
+            "machine": {**machine.describe(), **self.bench.servers.versions()},
+            "figures": [each.as_json() for each in self.found],
+            "sides": _sides(self.runs),
+            "runs": [run.as_json() for run in self.runs],
+        }
+
+
+def _sides(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    names = dict.fromkeys(run.side for run in runs)
+    groups = {name: [run for run in runs if run.side == name] for name in names}
+    return [
+        {
+            "side": name,
+            "rate": median(run.rate for run in group),
+            "cpu_us": median(run.cpu_us for run in group),
+            "runs": len(group),
+        }
+        for name, group in groups.items()
+    ]
+
+
+def measure(size: Size, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
+    """Runs the parts, within the session's time."""
+    clear_logs()
+    with servers() as found:
+        session = Session(Bench(found, size.instances), size)
+        session.say(f"servers: {found.source}; load {machine.load()}")
+        if set(parts) & set(chains.CHAINS):
+            session.say(f"wrote the events in {session.bench.prepare():.1f} s")
+        for part in parts:
+            if session.late():
+                session.say(f"no time left for: {part}")
+            elif part in chains.CHAINS:
+                session.chain(part)
+            else:
+                getattr(session, part)()
+        return session.results(quick)
+
+
+def main() -> None:
+    """Measures as the command line says, writes the results and shows the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small and short")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+    parser.add_argument("--rounds", type=int, help="repeats of each chain")
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    if options.rounds:
+        size = Size(**{**_fields(size), "rounds": options.rounds, "repeats": options.rounds})
+    results = measure(size, options.only, quick=options.quick)
+    whole = not options.quick and set(options.only) == set(PARTS)
+    target = report.LATEST if whole else LOGS / "figures.json"
+    write(results, target)
+    print(f"\n{report.render(results)}\nwritten: {target}")
+    missed = [each["name"] for each in results["figures"] if each["judgement"] == "missed"]
+    if missed:
+        sys.exit(f"missed: {', '.join(missed)}")
+
+
+def write(results: dict[str, Any], target: Path) -> None:
+    """Writes the results and their table side by side."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    target.with_suffix(".md").write_text(report.render(results))
+
+
+def _fields(size: Size) -> dict[str, Any]:
+    return {name: getattr(size, name) for name in Size.__slots__}
+
+
+if __name__ == "__main__":
+    main()
