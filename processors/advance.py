@@ -18,7 +18,6 @@ from refold.processors.keys import action_part, key_of
 from refold.processors.records import (
     bounded,
     deferred_of,
-    fold_time,
     more_with,
     park,
     raised,
@@ -34,7 +33,7 @@ NOTHING_SENT: Final[tuple[Send, ...]] = ()
 _APPLIED: Final = Verdict.APPLIED
 
 
-class _Park(Exception):
+class _Park(Exception):  # noqa: N818  # a finding, turned into a verdict by `advance`
     """A step that cannot be completed; never leaves this module."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -64,8 +63,7 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
         return _without(definition, instance, event, cell)
     context = instance.context
     at = event.log_time_ms
-    if at < instance.fold_ms:
-        at = instance.fold_ms
+    at = max(at, instance.fold_ms)
     step: StepInfo | None = None
     chosen: Transition | None = None
     try:
@@ -203,9 +201,7 @@ def _late(
         text = f"state {state!r} is final and refuses {event.type}"
         reason = Reason(Code.NO_TRANSITION, text)
     after = remembered(definition, instance, event)
-    return Step(
-        Verdict.LATE, after, reason=reason, transition=f"{state}/{event.type}/{policy}"
-    )
+    return Step(Verdict.LATE, after, reason=reason, transition=f"{state}/{event.type}/{policy}")
 
 
 def _stale(instance: Instance, event: EventRecord) -> str | None:

@@ -15,7 +15,17 @@ import msgspec
 from refold.processors.fingerprint import fingerprint_of
 from refold.processors.instance import Instance
 from refold.processors.sends import command_types
-from refold.processors.spec import ANY, Entry, Final, Function, Invariant, Late, Limits, Rule, Spec
+from refold.processors.spec import (
+    ANY,
+    Entry,
+    FinalState,
+    Function,
+    Invariant,
+    Late,
+    Limits,
+    Rule,
+    Spec,
+)
 from refold.processors.status import RunStatus
 from refold.schemas.canonical import Canonical, canonical_of
 from refold.schemas.codec import Codec, codec_of
@@ -74,7 +84,7 @@ class CommandType:
     target: str
     action: str
     each: str | None
-    codec: Codec
+    codec: Codec[Any]
     encode: Callable[[Any], bytes]
 
 
@@ -106,10 +116,10 @@ class Definition:
     """state → event type → what it does. A type that is not there is refused or `late_rest`."""
     late_rest: Mapping[str, Late]
     """Final state → policy of every type that its row does not name."""
-    finals: Mapping[str, Final]
-    events: Mapping[str, Codec]
+    finals: Mapping[str, FinalState]
+    events: Mapping[str, Codec[Any]]
     commands: Mapping[type, CommandType]
-    canonical: Canonical
+    canonical: Canonical[Any]
     limits: Limits
     dedup_bytes: int
     statuses: Mapping[str, RunStatus]
@@ -202,22 +212,22 @@ class Workflow:
             raise _misfit(name, "has no definition")
         self.versions: Mapping[int, Definition] = MappingProxyType(dict(sorted(found.items())))
 
-    def at(self, version: int) -> Definition:
+    def version(self, number: int) -> Definition:
         """The definition of a version.
 
         Raises:
             FenceError: DEFINITION_MISSING: this worker lacks a version that is in use.
         """
         try:
-            return self.versions[version]
+            return self.versions[number]
         except KeyError:
             raise FenceError(
                 Code.DEFINITION_MISSING,
-                f"Version {version} of {self.name} is in use, this worker has"
+                f"Version {number} of {self.name} is in use, this worker has"
                 f" {', '.join(map(str, self.versions))}.",
-                f"Start the worker with version {version} as well.",
+                f"Start the worker with version {number} as well.",
                 workflow=self.name,
-                version=version,
+                version=number,
             ) from None
 
     @property
@@ -243,7 +253,7 @@ def takes_step(function: Function) -> bool:
 
 def compiled(spec: Spec) -> Definition:
     """Compile a spec that `check` has passed."""
-    codecs = {kind: codec_of(kind) for kind in spec.events()}
+    codecs: dict[type, Codec[Any]] = {kind: codec_of(kind) for kind in spec.events()}
     states = spec.states()
     statuses = dict(spec.waits) | {final.state: final.status for final in spec.finals}
     return Definition(
@@ -278,7 +288,7 @@ def fresh_context(context: type) -> Any:
         return None
 
 
-def _cells(spec: Spec, state: str, codecs: Mapping[type, Codec]) -> Mapping[str, Cell]:
+def _cells(spec: Spec, state: str, codecs: Mapping[type, Codec[Any]]) -> Mapping[str, Cell]:
     cells: dict[str, Cell] = {}
     rules: dict[str, list[Rule]] = {}
     for rule in spec.rules:
@@ -295,9 +305,8 @@ def _cells(spec: Spec, state: str, codecs: Mapping[type, Codec]) -> Mapping[str,
             cells[codecs[kind].name] = Cell(already=True)
     for final in spec.finals:
         if final.state == state:
-            for kind, late in final.late.items():
-                if kind is not ANY:
-                    cells[codecs[kind].name] = Cell(late=late)  # type: ignore[index]  # not ANY
+            named = ((kind, late) for kind, late in final.late.items() if isinstance(kind, type))
+            cells |= {codecs[kind].name: Cell(late=late) for kind, late in named}
     return MappingProxyType(cells)
 
 
@@ -338,7 +347,8 @@ def _commands(spec: Spec) -> Mapping[type, CommandType]:
     declared = {one.type: one for one in spec.commands}
     found: dict[type, CommandType] = {}
     for kind in command_types(spec):
-        codec, said = codec_of(kind), declared.get(kind)
+        codec: Codec[Any] = codec_of(kind)
+        said = declared.get(kind)
         target = said.target if said is not None and said.target is not None else spec.name
         action = said.action if said is not None and said.action is not None else short(codec.name)
         each = None if said is None else said.each
@@ -391,7 +401,7 @@ def graph_data(spec: Spec) -> dict[str, Any]:
                 "state": final.state,
                 "status": str(final.status),
                 "late": {
-                    "*" if kind is ANY else name_of[kind]: str(late)  # type: ignore[index]
+                    "*" if kind is ANY else name_of[kind]: str(late)
                     for kind, late in final.late.items()
                 },
             }

@@ -4,7 +4,7 @@ Law of this module: types and their names only. They stand under the instance's 
 `/refold/<role>/<who>`; who may write to the topic may send them, and nobody else.
 """
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.types import Event
@@ -35,5 +35,5 @@ class Terminate(Event):
     who: str
 
 
-REDRIVE: Final[Codec] = codec_of(Redrive)
-TERMINATE: Final[Codec] = codec_of(Terminate)
+REDRIVE: Final[Codec[Any]] = codec_of(Redrive)
+TERMINATE: Final[Codec[Any]] = codec_of(Terminate)

@@ -11,7 +11,7 @@ Partition, key and envelope are checked before, by whoever reads the log.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
@@ -32,7 +32,7 @@ NOTHING_RELEASED: Final[Mapping[int, EventRecord]] = MappingProxyType({})
 _DUPLICATE: Final = Verdict.DUPLICATE
 
 
-def fold(
+def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
     workflow: Workflow,
     active: int,
     instance: Instance | None,
@@ -56,9 +56,9 @@ def fold(
         FenceError: DEFINITION_MISSING, when the workflow lacks the version that is needed.
     """
     if instance is None:
-        definition = workflow.at(active)
+        definition = workflow.version(active)
     else:
-        definition = workflow.at(instance.definition)
+        definition = workflow.version(instance.definition)
         if instance.dedup.find(event.identity) >= 0:
             seen = _seen(instance, event)
             if seen is not None:
@@ -108,9 +108,9 @@ def obey(
     if decision.verdict is not Verdict.PARKED or engine:
         return Step(decision.verdict, instance, reason=decision.reason)
     if instance is None:
-        definition = workflow.at(active)
+        definition = workflow.version(active)
         return park(definition, definition.blank(event), event, decision.reason)
-    definition = workflow.at(instance.definition)
+    definition = workflow.version(instance.definition)
     parked = instance.more.parked
     if parked is None:
         return park(definition, instance, event, decision.reason)
@@ -161,7 +161,7 @@ def _ordered(
     released: Mapping[int, EventRecord],
 ) -> Step:
     """An operator's act: dispatched before queue and expectation, which it must pass."""
-    codecs: Mapping[str, Codec] = {REDRIVE.name: REDRIVE, TERMINATE.name: TERMINATE}
+    codecs: Mapping[str, Codec[Any]] = {REDRIVE.name: REDRIVE, TERMINATE.name: TERMINATE}
     codec = codecs.get(event.type)
     if codec is None:
         return refuse(instance, Code.RESERVED_TYPE, f"{event.type} is not known to this engine")

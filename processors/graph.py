@@ -15,7 +15,7 @@ from refold.processors.spec import (
     Anything,
     CommandSpec,
     Entry,
-    Final,
+    FinalState,
     Function,
     Invariant,
     Late,
@@ -173,7 +173,7 @@ class StateGraph(Generic[C]):
             late: Policy for every event type that may come after the end; `ANY` for the rest.
             status: What the end means: completed, failed, compensated or continued.
         """
-        self._open().finals.append(Final(state, dict(late), status))
+        self._open().finals.append(FinalState(state, dict(late), status))
 
     def waits(self, state: str | Sequence[str], status: RunStatus) -> None:
         """Declare what a state waits for: what `run_status` shows while it stands."""

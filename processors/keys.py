@@ -93,20 +93,11 @@ def compensate_key(forward_key: str) -> str:
     return f"{body}:{COMPENSATE}"
 
 
-def _prefixed(parts: tuple[bytes, ...]) -> bytes:
-    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
-
-
-def derived_id(kind: str, *parts: str) -> str:
-    """`<kind>-` and 32 hex digits of BLAKE2b-128 over the length-prefixed parts."""
-    body = _prefixed(tuple(part.encode() for part in parts))
-    return f"{kind}-{blake2b(body, digest_size=16).hexdigest()}"
-
-
 def derived_bytes(
     tenant: str, workflow: str, instance: str, identity: bytes, counter: int
 ) -> bytes:
     """16 bytes for (instance identity, event identity, counter): ids and randomness of a step."""
     names = (tenant.encode(), workflow.encode(), instance.encode())
-    body = _prefixed((*names, identity, b"%d" % counter))
+    parts = (*names, identity, b"%d" % counter)
+    body = b"".join(b"%d:%b" % (len(part), part) for part in parts)
     return blake2b(body, digest_size=16).digest()

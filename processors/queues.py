@@ -15,6 +15,7 @@ from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Resolution, Send, Step
 from refold.processors.engine_events import Redrive, Terminate
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
+from refold.processors.reading import Unreadable, read
 from refold.processors.records import (
     as_one,
     bounded,
@@ -28,7 +29,6 @@ from refold.processors.records import (
     remapped,
     remembered,
 )
-from refold.processors.reading import Unreadable, read
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Reason, Verdict
@@ -174,8 +174,8 @@ def _readied(
     number = order.version or instance.definition
     if number not in workflow.versions:
         return f"version {number} is not registered"
-    new = workflow.at(number)
-    moved = _moved(workflow.at(instance.definition), new, instance)
+    new = workflow.version(number)
+    moved = _moved(workflow.version(instance.definition), new, instance)
     if isinstance(moved, str):
         return moved
     unparked = replace(moved, more=more_with(moved.more, parked=None))

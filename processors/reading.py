@@ -28,7 +28,7 @@ def read(definition: Definition, event: EventRecord) -> Any:
     return None if codec is None else decoded(codec, event.value)
 
 
-def decoded(codec: Codec, value: bytes) -> Any:
+def decoded(codec: Codec[Any], value: bytes) -> Any:
     """Decode a value; `Unreadable` when it cannot be."""
     try:
         return codec.decode(value)

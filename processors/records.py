@@ -73,13 +73,9 @@ def more_with(more: More, **changed: Any) -> More:
     return NOTHING_MORE if result == NOTHING_MORE else result
 
 
-def park(
-    definition: Definition, instance: Instance, event: EventRecord, reason: Reason
-) -> Step:
+def park(definition: Definition, instance: Instance, event: EventRecord, reason: Reason) -> Step:
     """Park the instance as it was before the event, the event first in its queue."""
-    parked = Parked(
-        reason.code.value, reason.text, fold_time(instance, event), (event.offset,)
-    )
+    parked = Parked(reason.code.value, reason.text, fold_time(instance, event), (event.offset,))
     after = remembered(definition, instance, event, more=more_with(instance.more, parked=parked))
     return Step(Verdict.PARKED, after, reason=reason)
 
@@ -128,9 +124,7 @@ def bounded(text: str) -> str:
     return raw[: REASON_BYTES - 3].decode("utf-8", "ignore") + "…"
 
 
-def remapped(
-    visits: tuple[int, ...], old: Definition, new: Definition
-) -> tuple[int, ...]:
+def remapped(visits: tuple[int, ...], old: Definition, new: Definition) -> tuple[int, ...]:
     """Visits per state in another version's order of states."""
     if new.limits.visits is None:
         return ()

@@ -54,7 +54,9 @@ def _leaves(hint: Any, *, many: bool) -> Iterator[tuple[type, bool]]:
         fixed = origin is tuple and Ellipsis not in inner
         for one in inner:
             yield from _leaves(one, many=many or (several and not fixed))
-    elif isinstance(hint, type) and hint not in (type(None), object, list, tuple) and hint != Command:
+    elif (
+        isinstance(hint, type) and hint not in (type(None), object, list, tuple) and hint != Command
+    ):
         yield hint, many
 
 

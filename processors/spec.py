@@ -103,7 +103,7 @@ class CommandSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalState:
     """A final state: what it does with late events and what it means for the run."""
 
     state: str
@@ -136,7 +136,7 @@ class Spec:
     commands: list[CommandSpec] = field(default_factory=list)
     deferred: list[tuple[str, type]] = field(default_factory=list)
     already: list[tuple[str, type]] = field(default_factory=list)
-    finals: list[Final] = field(default_factory=list)
+    finals: list[FinalState] = field(default_factory=list)
     waits: list[tuple[str, RunStatus]] = field(default_factory=list)
     invariants: list[Invariant] = field(default_factory=list)
 

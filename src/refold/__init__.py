@@ -1,3 +1,36 @@
-"""refold: event-sourced stream processing for workflows on Kafka and PostgreSQL."""
+"""refold: event-sourced stream processing for workflows on Kafka and PostgreSQL.
+
+The public face: what a service's code needs to say what its workflows are. Everything else is
+found under its own name, `refold.topics.publisher` and so on.
+"""
+
+from msgspec.structs import replace
+
+from refold.processors.definition import Definition, Workflow
+from refold.processors.graph import ANY, Late, Limits, RunStatus, StateGraph, StepInfo
+from refold.schemas.errors import DefinitionError, RefoldError
+from refold.schemas.shapes import Bits, Digits, WasNamed
+from refold.schemas.types import Command, Context, Event
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ANY",
+    "Bits",
+    "Command",
+    "Context",
+    "Definition",
+    "DefinitionError",
+    "Digits",
+    "Event",
+    "Late",
+    "Limits",
+    "RefoldError",
+    "RunStatus",
+    "StateGraph",
+    "StepInfo",
+    "WasNamed",
+    "Workflow",
+    "__version__",
+    "replace",
+]
