@@ -23,12 +23,11 @@ def worker(
     definitions: Annotated[
         list[str], typer.Argument(metavar="MODULE:NAME…", help="Definitions to fold.")
     ],
-    rows: Annotated[bool, typer.Option(help="Write instance rows and the event-log index.")] = True,
 ) -> None:
     """Fold the partitions that the group gives to this process, until SIGTERM or Ctrl-C."""
     settings = load_settings()
     workflows = load_workflows(definitions)
-    running = build_worker(settings, workflows, rows=rows)
+    running = build_worker(settings, workflows)
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # signal's signature
         running.stop()

@@ -14,8 +14,10 @@ Node = Hashable
 Point = tuple[float, float]
 
 _SWEEPS: Final = 24  # ordering settles well before on graphs that a person can read
-_RELAXATIONS: Final = 60  # likewise for the placing
-_STRAIGHT: Final = 8.0  # how much stiffer an arrow's middle is than its ends
+_RELAXATIONS: Final = 240  # likewise for the placing: long arrows settle slowly
+_SLOPE: Final = 0.07  # ranks stand further apart where arrows between them go far aside
+_GAP_MOST: Final = 70.0
+_STRAIGHT: Final = 12.0  # how much stiffer an arrow's middle is than its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def place(sizes: Mapping[str, Size], edges: Sequence[Edge], gaps: Gaps | None = 
     grid = _grid(sizes, edges, upward, _ranks(list(sizes), edges, upward))
     _order(grid)
     across = _across(grid, gaps)
-    down, height = _down(grid, gaps)
+    down, height = _down(grid, across, gaps)
     return _collect(grid, upward, across, down, height)
 
 
@@ -215,8 +217,35 @@ def _across(grid: _Grid, gaps: Gaps) -> dict[Node, float]:
         )[min(turn % 2, 1) if turn < _RELAXATIONS // 2 else 2]
         for row in rows:
             _relax(row, grid, x, sides, gaps)
+    _straighten(grid, x, gaps)
     left = min((x[node] - grid.sizes[node].width / 2 for node in x), default=0.0)
     return {node: value - left for node, value in x.items()}
+
+
+def _straighten(grid: _Grid, x: dict[Node, float], gaps: Gaps) -> None:
+    """Make the middle of a long arrow one upright line where its neighbours leave room."""
+    beside: dict[Node, tuple[Node | None, Node | None]] = {}
+    for row in grid.ranks:
+        for one, node, other in zip([None, *row], row, [*row[1:], None], strict=False):
+            beside[node] = (one, other)
+
+    def room(node: Node) -> tuple[float, float]:
+        left, right = beside[node]
+        half = grid.sizes[node].width / 2 + gaps.beside
+        low = x[left] + grid.sizes[left].width / 2 + half if left is not None else float("-inf")
+        high = x[right] - grid.sizes[right].width / 2 - half if right is not None else float("inf")
+        return low, high
+
+    for chain in grid.chains.values():
+        bends = chain[1:-1]
+        for run in (bends, bends[1:], bends[:-1]):
+            rooms = [room(node) for node in run]
+            low = max((one for one, _ in rooms), default=0.0)
+            high = min((other for _, other in rooms), default=0.0)
+            if len(run) > 1 and low <= high:
+                middle = sum(x[node] for node in run) / len(run)
+                x.update(dict.fromkeys(run, min(max(middle, low), high)))
+                break
 
 
 def _relax(
@@ -260,15 +289,21 @@ def _pooled(wished: list[tuple[float, float]]) -> list[float]:
     return [aim for aim, _, count in pools for _ in range(count)]
 
 
-def _down(grid: _Grid, gaps: Gaps) -> tuple[list[tuple[float, float]], float]:
+def _down(
+    grid: _Grid, across: Mapping[Node, float], gaps: Gaps
+) -> tuple[list[tuple[float, float]], float]:
     """(top, height) of each rank, and the height of it all."""
     rows: list[tuple[float, float]] = []
-    top = 0.0
+    top = gap = 0.0
     for row in grid.ranks:
         height = max((grid.sizes[node].height for node in row), default=0.0)
         rows.append((top, height))
-        top += height + gaps.between
-    return rows, top - gaps.between
+        aside = [
+            abs(across[one] - across[node]) for node in row for one, _ in grid.below.get(node, ())
+        ]
+        gap = min(gaps.between + _SLOPE * max(aside, default=0.0), _GAP_MOST)
+        top += height + gap
+    return rows, top - gap
 
 
 def _collect(

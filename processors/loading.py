@@ -83,5 +83,5 @@ def restored(partition: Partition, snapshot: Snapshot) -> Instance:
             topic=partition.topic,
             partition=partition.number,
         )
-    definition = partition.workflow.at(snapshot.definition)
+    definition = partition.workflow.version(snapshot.definition)
     return decode(snapshot.data, definition)

@@ -16,7 +16,7 @@ from refold.processors.outline import Arrow, Box, Outline, Standing
 
 _FONT: Final = "'Inter','Segoe UI','Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif"
 _MARGIN: Final = 28.0
-_TITLE: Final = 54.0  # room above the graph for its name
+_TITLE: Final = 72.0  # room above the graph for its name
 _STATE_CHARS: Final = 22  # a state's name is wrapped beyond
 _LABEL_CHARS: Final = 26  # likewise an arrow's label and a line in a box
 _LOOP: Final = 30.0  # how far an arrow from a state to itself stands out
@@ -31,7 +31,7 @@ text-anchor:middle}} .send{{font-size:12px;fill:#4338ca}}
 .pill{{fill:#eef2ff;stroke:#c7d2fe}} .mail{{fill:none;stroke:#4338ca;stroke-width:1.1}}
 .arrow{{fill:none;stroke:#64748b;stroke-width:1.5}} .label{{font-size:12px;text-anchor:middle;
 fill:#334155}} .halo{{fill:#f8fafc}} .guard{{fill:#64748b;font-style:italic}}
-.page{{fill:#f8fafc}} .rule{{stroke:#e2e8f0}} .dot{{fill:#0f172a}} .head{{fill:#64748b}}
+.page{{fill:#f8fafc}} .dot{{fill:#0f172a}} .head{{fill:#64748b}}
 .good .box{{fill:#f0fdf4;stroke:#15803d}} .good .inner{{stroke:#15803d}}
 .bad .box{{fill:#fef2f2;stroke:#b91c1c}} .bad .inner{{stroke:#b91c1c}}
 .other .box{{fill:#f5f3ff;stroke:#6d28d9}} .other .inner{{stroke:#6d28d9}}
@@ -41,6 +41,7 @@ fill:#334155}} .halo{{fill:#f8fafc}} .guard{{fill:#64748b;font-style:italic}}
 .taken{{stroke:#0369a1;stroke-width:2.5}} .takenhead{{fill:#0369a1}}
 """.strip()
 
+_PILLS: Final = frozenset({"send", "badge"})
 _NARROW: Final = frozenset("iljtfrI.,:;|!'()[]{} /\\")
 _WIDE: Final = frozenset("mwMW@%")
 
@@ -72,13 +73,13 @@ def svg(outline: Outline, standing: Standing | None = None) -> str:
         outline: What to draw.
         standing: An instance to show in it: where it stands and where it has been.
     """
-    boxes = {box.state: _drawn(box, outline.arrows) for box in outline.boxes}
+    boxes = {box.state: _drawn(box, outline.arrows, standing) for box in outline.boxes}
     bundles = _bundled(outline.arrows)
     edges = [Edge(one[0].source, one[0].target, _label_size(one)) for one in bundles]
     sizes = {state: Size(one.width + 2 * one.side, one.height) for state, one in boxes.items()}
     placed = place(sizes, edges, Gaps())
-    width = max(placed.width, _width(outline.name, 20) + 60, 260.0) + 2 * _MARGIN
     legend = _legend(outline, standing)
+    width = max(placed.width, _width(outline.name, 20), _width(legend, 12)) + 2 * _MARGIN
     height = placed.height + _TITLE + 2 * _MARGIN + 26
     inner = "".join(_inner(outline, boxes, bundles, placed, standing))
     shift = (width - placed.width) / 2
@@ -124,13 +125,13 @@ def _bundled(arrows: Iterable[Arrow]) -> list[list[Arrow]]:
     return list(bundles.values())
 
 
-def _drawn(box: Box, arrows: Iterable[Arrow]) -> _Drawn:
+def _drawn(box: Box, arrows: Iterable[Arrow], standing: Standing | None) -> _Drawn:
     loops = tuple(one for one in arrows if one.source == one.target == box.state)
     names = tuple(wrap(box.state, _STATE_CHARS, break_on_hyphens=True)) or (box.state,)
     names = tuple(part for name in names for part in _broken(name, _STATE_CHARS))
-    lines = tuple(_lines(box))
-    widths = [_width(name, 15) for name in names]
-    widths += [_width(line.text, 12) + (26 if line.kind == "send" else 0) for line in lines]
+    lines = (*_badge(box, standing), *_lines(box))
+    widths = [_width(name, 15.5) for name in names]
+    widths += [_width(line.text, 12) + (26 if line.kind in _PILLS else 0) for line in lines]
     width = max([118.0, *(one + 32 for one in widths)])
     height = 24.0 + 19 * len(names) + sum(_line_height(line) for line in lines)
     texts = [text for one in loops for text in _label_lines(one)]
@@ -158,7 +159,7 @@ def _lines(box: Box) -> Iterable[_Line]:
 
 
 def _line_height(line: _Line) -> float:
-    return 23.0 if line.kind == "send" else 16.0
+    return 25.0 if line.kind in _PILLS else 16.0
 
 
 def _box(drawn: _Drawn, centre: Point, standing: Standing | None) -> str:
@@ -179,35 +180,33 @@ def _box(drawn: _Drawn, centre: Point, standing: Standing | None) -> str:
     for line in drawn.lines:
         parts.append(_box_line(line, centre[0], at))
         at += _line_height(line)
-    if standing and standing.state == drawn.box.state:
-        parts.append(_badge(standing, centre[0], y))
     return "".join(parts) + "</g>\n"
 
 
 def _box_line(line: _Line, x: float, y: float) -> str:
-    if line.kind != "send":
+    if line.kind not in _PILLS:
         anchor = "" if line.kind == "status" else ' text-anchor="middle"'
         return (
             f'<text class="{line.kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(line.text)}</text>'
         )
     wide = _width(line.text, 12) + 34
-    left, top = x - wide / 2, y - 12
+    left, top = x - wide / 2, y - 10
+    pill = f'x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="19" rx="9.5"'
+    if line.kind == "badge":
+        return f'<rect class="badge" {pill}/>' + _text("badgetext", x, y + 3.5, line.text)
     mail = f"M{left + 9:.1f} {top + 5:.1f}h12v9h-12z m0 0l6 5l6 -5"
     return (
-        f'<rect class="pill" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="19" rx="9.5"/>'
+        f'<rect class="pill" {pill}/>'
         f'<path class="mail" d="{mail}"/>'
-        f'<text class="send" x="{left + 27:.1f}" y="{y + 1.5:.1f}">{escape(line.text)}</text>'
+        f'<text class="send" x="{left + 27:.1f}" y="{y + 3.5:.1f}">{escape(line.text)}</text>'
     )
 
 
-def _badge(standing: Standing, x: float, top: float) -> str:
-    text = standing.instance + (f" · {standing.note}" if standing.note else "")
-    text = text if len(text) <= 44 else text[:43] + "…"
-    wide = _width(text, 12) + 22
-    return (
-        f'<rect class="badge" x="{x - wide / 2:.1f}" y="{top - 12:.1f}" width="{wide:.1f}" '
-        f'height="20" rx="10"/>' + _text("badgetext", x, top + 2, text)
-    )
+def _badge(box: Box, standing: Standing | None) -> Iterable[_Line]:
+    if standing and standing.state == box.state:
+        text = standing.instance if len(standing.instance) <= 40 else standing.instance[:39] + "…"
+        yield _Line("badge", text)
+        yield from (_Line("line", part) for part in wrap(standing.note, _LABEL_CHARS + 6))
 
 
 def _classes(box: Box, standing: Standing | None) -> str:
@@ -293,11 +292,9 @@ def _heading(outline: Outline, standing: Standing | None) -> str:
     words = f"version {outline.version} · {outline.fingerprint[:12]}"
     if standing:
         words += f" · {standing.instance}"
-    line = _MARGIN + 34
     return (
         f'<text class="name" x="{_MARGIN}" y="{_MARGIN + 8}">{escape(outline.name)}</text>'
         f'<text class="sub" x="{_MARGIN}" y="{_MARGIN + 26}">{escape(words)}</text>'
-        f'<path class="rule" d="M{_MARGIN} {line}H{_MARGIN + 220}"/>'
     )
 
 

@@ -79,9 +79,7 @@ class Transactor:
             Finished: Unknown; read the group's offset.
         """
         self._call(
-            lambda: self.producer.send_offsets_to_transaction(
-                list(offsets), member, CALL_TIMEOUT_S
-            )
+            lambda: self.producer.send_offsets_to_transaction(list(offsets), member, CALL_TIMEOUT_S)
         )
         self._call(lambda: self.producer.commit_transaction(CALL_TIMEOUT_S))
         self.ended_s = monotonic()
