@@ -43,9 +43,11 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     activations: bytes = b""
     """The activations below `decisions`, as the worker packs them (P13)."""
     fence: str = ""
-    """The fence that the owner met, empty if none. Read only: `Store.fence` writes it."""
+    """The fence that the owner met, empty if none: `Store.fence` writes it, a marker that
+    moves clears it."""
     choice: str = ""
-    """What a person chose, empty if nothing. Read only: `Store.choose` writes it."""
+    """What a person chose, empty if nothing: `Store.choose` writes it, a marker that
+    moves clears it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):

@@ -21,6 +21,8 @@ from refold.snapshots.faults import Fault, fault
 
 NAME_BYTES: Final = 63
 """PostgreSQL cuts an application_name after this many bytes: a cut one would name strangers."""
+IDLE: Final = 4
+"""Connections kept: loads, snapshots, one for the command line's sake, one to spare."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -113,7 +115,10 @@ class Sessions:
             connection.close()
             return
         with self._lock:
-            self._idle.append(connection)
+            if len(self._idle) < IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def _after_error(self, connection: Connection, error: BaseException) -> None:
         if isinstance(error, psycopg.Error):

@@ -82,7 +82,9 @@ _TEXTS: Final = {
         UPDATE $s.workflow_partition
         SET marker = %(marker)s, decisions = %(decisions)s, digest = %(digest)s,
             counts = %(counts)s, activations = %(activations)s, saved = now(),
-            takeovers = CASE WHEN marker < %(marker)s THEN 0 ELSE takeovers END
+            takeovers = CASE WHEN marker < %(marker)s THEN 0 ELSE takeovers END,
+            fence = CASE WHEN marker < %(marker)s THEN '' ELSE fence END,
+            choice = CASE WHEN marker < %(marker)s THEN '' ELSE choice END
         WHERE {_MINE} AND marker = %(previous)s""",
     "move_rows": f"""
         UPDATE $s.workflow_partition SET rows_to = %(rows_to)s

@@ -5,38 +5,33 @@ COMMIT without an answer is read back on a new connection before anything is sai
 P20 of docs/protocol.md).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
 import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
 from refold.schemas.errors import Code, InvariantViolation, ServerError, UsageError
-from refold.snapshots import rows
 from refold.snapshots.faults import Fault, fault
 from refold.snapshots.migrate import SCHEMA, check_version
 from refold.snapshots.model import (
     Alarm,
     Cut,
     Flush,
-    InstanceRow,
     Loaded,
     PartitionRow,
     Snapshot,
     content_hash,
 )
+from refold.snapshots.rows import plain
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import CommitUnknownError, Connection, Sessions, transaction
 from refold.snapshots.statements import statements
+from refold.snapshots.writer import RowWriter
 
 CLAIM_TURNS: Final = 3
 """Lock time-outs of one claim, each followed by ending the sessions that hold the row."""
-COPY_ROWS: Final = 20_000
-"""Rows of one COPY statement: some 0.3 s, far below the statement timeout. Halved when one is
-over it (B040), grown back by and by."""
-COPY_ROWS_LEAST: Final = 250
 NOBODY: Final = Loaded(-1, -1, ())
 """Answer of a load where nobody ever claimed the partition."""
 
@@ -73,7 +68,7 @@ class PostgresStore:
         )
         self.alarm = alarm or _log_alarm
         self._lock_timeout = f"{int(lock_timeout_s * 1000)}"
-        self._copy_rows = COPY_ROWS
+        self._writer = RowWriter(self.sql, self.alarm)
 
     def check(self) -> None:
         """Connect and compare the schema's version with the code's.
@@ -173,35 +168,45 @@ class PostgresStore:
         def write(connection: Connection, careful: Fault | None) -> bool:
             if connection.execute(self.sql["move_marker"], move).rowcount != 1:
                 return False
-            values = rows.snapshot_values(cut.workflow, cut.partition, cut.snapshots)
-            if careful:
-                self._merge_snapshots(connection, cut, values)
-            else:
-                self._copy(connection, "snapshot_copy", rows.SNAPSHOT_TYPES, values)
+            self._writer.write_cut(connection, cut, careful)
             return True
 
         return self._advance(f"a snapshot of {cut.topic}/{cut.partition}", cut, cut.marker, write)
 
     def flush(self, rows: Flush) -> bool:
         """See `ports.Store.flush`."""
-        return self._advance(
-            f"a flush of {rows.topic}/{rows.partition}",
-            rows,
-            rows.rows_to,
-            lambda connection, careful: self._write_rows(connection, rows, careful=careful),
-        )
+        move = {
+            "topic": rows.topic,
+            "partition": rows.partition,
+            "epoch": rows.epoch,
+            "previous": rows.previous,
+            "rows_to": rows.rows_to,
+        }
+
+        def write(connection: Connection, careful: Fault | None) -> bool:
+            if connection.execute(self.sql["move_rows"], move).rowcount != 1:
+                return False
+            self._writer.write_flush(connection, rows, careful)
+            return True
+
+        return self._advance(f"a flush of {rows.topic}/{rows.partition}", rows, rows.rows_to, write)
 
     def release(self, topic: str, partition: int, epoch: int) -> bool:
         """See `ports.Store.release`; take-overs without progress are counted anew."""
         return self._execute("release", topic, partition, epoch=epoch) == 1
 
+    def choice(self, topic: str, partition: int) -> str:
+        """What a person chose for the partition, empty if nothing or nobody claimed it."""
+        row = self.read(topic, partition)
+        return "" if row is None else row.choice
+
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""
-        self._execute("fence", topic, partition, epoch=epoch, fence=rows.plain(fence))
+        self._execute("fence", topic, partition, epoch=epoch, fence=plain(fence))
 
     def choose(self, topic: str, partition: int, choice: str) -> bool:
         """See `ports.Store.choose`; each choice is kept in `workflow_choice` too."""
-        return self._execute("choose", topic, partition, choice=rows.plain(choice)) == 1
+        return self._execute("choose", topic, partition, choice=plain(choice)) == 1
 
     def suspect(self, topic: str, partition: int, offset: int) -> int:
         """See `ports.Store.suspect`; counted once for each epoch of the partition.
@@ -278,7 +283,7 @@ class PostgresStore:
         ended = self.runner.run(f"ending the sessions that hold {topic}/{partition}", work)
         if ended:
             text = f"{ended} session(s) of the old owner held the row and were ended."
-            self._raise_alarm("OWNER_TERMINATED", topic, partition, text)
+            self._tell("OWNER_TERMINATED", topic, partition, text)
 
     # -- load ----------------------------------------------------------------------------------
 
@@ -318,7 +323,7 @@ class PostgresStore:
             good.append(snapshot)
         for tenant, instance, version in damaged:
             text = f"version {version} of {tenant}/{instance} failed its checksum"
-            self._raise_alarm("SNAPSHOT_DAMAGED", topic, partition, text)
+            self._tell("SNAPSHOT_DAMAGED", topic, partition, text)
         return Loaded(epoch, marker, good, damaged)
 
     def _older(
@@ -354,7 +359,7 @@ class PostgresStore:
                     careful = fault(error)
                     return act()
                 if fault(error) is Fault.SLOW:
-                    self._copy_rows = max(COPY_ROWS_LEAST, self._copy_rows // 2)
+                    self._writer.smaller()
                 raise
             except UnicodeEncodeError:
                 if careful is not None:
@@ -366,7 +371,7 @@ class PostgresStore:
 
         def settle() -> bool:
             if act():
-                self._copy_rows = min(COPY_ROWS, self._copy_rows + COPY_ROWS_LEAST)
+                self._writer.larger()
                 return True
             epoch, standing = self._standing(what)
             if (epoch, standing) == (what.epoch, new):
@@ -397,122 +402,7 @@ class PostgresStore:
         epoch, marker, rows_to = found
         return epoch, marker if isinstance(what, Cut) else rows_to
 
-    def _copy(
-        self,
-        connection: Connection,
-        name: str,
-        types: Sequence[str],
-        values: Iterable[tuple[Any, ...]],
-    ) -> None:
-        """Rows in COPY statements of a bounded size, each under the statement timeout."""
-        source = iter(values)
-        first = next(source, None)
-        while first is not None:
-            left = self._copy_rows - 1
-            with connection.cursor().copy(self.sql[name]) as copy:
-                copy.set_types(types)
-                copy.write_row(first)
-                first = None
-                for row in source:
-                    if left == 0:
-                        first = row
-                        break
-                    copy.write_row(row)
-                    left -= 1
-
-    def _merge_snapshots(
-        self, connection: Connection, cut: Cut, values: Iterable[tuple[Any, ...]]
-    ) -> None:
-        """An equal version that stands is fine, a damaged one is healed, another one is a bug."""
-        connection.execute(self.sql["snapshot_stage"])
-        self._copy(connection, "snapshot_stage_copy", rows.SNAPSHOT_TYPES, values)
-        connection.execute(self.sql["snapshot_merge"])
-        unequal = connection.execute(self.sql["snapshot_unequal"], binary=True).fetchall()
-        for tenant, instance, version, data, digest in unequal:
-            if content_hash(data) == digest:
-                msg = "A version of an instance stands with another content."
-                raise InvariantViolation(
-                    msg,
-                    topic=cut.topic,
-                    partition=cut.partition,
-                    tenant=tenant,
-                    instance=instance,
-                    version=version,
-                )
-            connection.execute(self.sql["snapshot_heal"], [tenant, instance, version])
-            text = f"version {version} of {tenant}/{instance} was damaged and is written again"
-            self._raise_alarm("SNAPSHOT_DAMAGED", cut.topic, cut.partition, text)
-
-    def _write_rows(self, connection: Connection, flush: Flush, *, careful: Fault | None) -> bool:
-        move = {
-            "topic": flush.topic,
-            "partition": flush.partition,
-            "epoch": flush.epoch,
-            "previous": flush.previous,
-            "rows_to": flush.rows_to,
-        }
-        if connection.execute(self.sql["move_rows"], move).rowcount != 1:
-            return False
-        if flush.events:
-            self._write_events(connection, flush, careful=careful)
-        if flush.instances:
-            self._write_instances(connection, flush, careful=careful)
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                self.sql["resolve_event"],
-                [
-                    (r.resolution, r.by_offset, r.code, rows.plain(r.text), flush.topic_id,
-                     flush.partition, r.offset)
-                    for r in flush.resolved
-                ],
-            )  # fmt: skip
-        return True
-
-    def _write_events(self, connection: Connection, flush: Flush, *, careful: Fault | None) -> None:
-        events = [rows.tidied(row) for row in flush.events] if careful else flush.events
-        values = rows.event_values(flush.topic_id, flush.partition, flush.workflow, events)
-        if not careful:
-            self._copy(connection, "event_copy", rows.EVENT_TYPES, values)
-            return
-        connection.execute(self.sql["event_stage"])
-        self._copy(connection, "event_stage_copy", rows.EVENT_TYPES, values)
-        for offset, doubled in connection.execute(self.sql["event_merge"]).fetchall():
-            if doubled:
-                text = f"the event at offset {offset} was applied before"
-                self._raise_alarm("EVENT_DOUBLED", flush.topic, flush.partition, text)
-        for (offset,) in connection.execute(self.sql["event_unequal"]).fetchall():
-            text = f"the row of offset {offset} stands and differs from this fold"
-            self._raise_alarm("ROW_DIFFERS", flush.topic, flush.partition, text)
-
-    def _write_instances(
-        self, connection: Connection, flush: Flush, *, careful: Fault | None
-    ) -> None:
-        instances = flush.instances
-        if careful is Fault.DATA:
-            instances = [self._held(connection, flush, row) for row in instances]
-        values = rows.instance_values(flush.workflow, flush.partition, instances)
-        connection.execute(self.sql["instance_stage"])
-        self._copy(connection, "instance_stage_copy", rows.INSTANCE_TYPES, values)
-        connection.execute(self.sql["instance_merge"])
-
-    def _held(self, connection: Connection, flush: Flush, row: InstanceRow) -> InstanceRow:
-        """The row with a context that JSONB takes: an empty one where nothing else helps."""
-        context, lossy = rows.storable(row.context)
-        try:
-            with connection.transaction():  # a savepoint: one is open
-                text = context.decode()
-                connection.execute(self.sql["jsonb_probe"], [text])
-        except (psycopg.Error, UnicodeDecodeError) as error:
-            if isinstance(error, psycopg.Error) and fault(error) is not Fault.DATA:
-                raise
-            context, lossy = b"{}", True
-            where = f"{row.tenant}/{row.instance}"
-            self._raise_alarm(
-                "CONTEXT_LOSSY", flush.topic, flush.partition, f"JSONB takes no context of {where}"
-            )
-        return rows.tidied(msgspec.structs.replace(row, context=context, lossy=lossy or row.lossy))
-
-    def _raise_alarm(self, code: str, topic: str, partition: int, text: str) -> None:
+    def _tell(self, code: str, topic: str, partition: int, text: str) -> None:
         self.alarm(Alarm(code=code, topic=topic, partition=partition, text=text))
 
 
