@@ -46,7 +46,7 @@ LIMITS: Final = frozenset({"plain", "tricks", "neighbour", "replay"})
 
 CHAINS: Final[dict[str, Chain]] = {
     "limits": Chain(
-        ("tricks", "plain", "neighbour"),
+        ("replay", "tricks", "plain", "neighbour"),
         (
             Ratio("tricks_plain", "tricks", "plain"),
             Ratio("neighbour_plain", "neighbour", "plain"),

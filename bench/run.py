@@ -149,6 +149,7 @@ def measure(size: Size, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
         session.say(f"servers: {found.source}; load {machine.load()}")
         if set(parts) & set(chains.CHAINS):
             session.say(f"wrote the events in {session.bench.prepare():.1f} s")
+            session.say(f"warmed up: {session.bench.limit('plain').rate:,.0f} events/s")
         for part in parts:
             if session.late():
                 session.say(f"no time left for: {part}")
