@@ -111,39 +111,29 @@ def _applied(
 ) -> Step:
     """Everything after the reducer: limits, storable, invariants, commands, the new record."""
     before = instance.context
-    target = transition.target
-    enters = transition.enters
-    limits = definition.limits
+    target, enters, visits = transition.target, transition.enters, instance.visits
     if context is not before or before is None:
         fault = definition.canonical.fault(context)
         if fault is not None:
-            raise _Park(Code.NOT_STORABLE, f"the context after {transition.id} {fault}")
+            raise _Park(Code.NOT_STORABLE, f"the context after {transition.id}: {fault}")
     moved = target != instance.state
     unchanged = 0 if moved or not _same(context, before) else instance.unchanged + 1
-    visits = instance.visits
     if (
-        (limits.transitions is not None and instance.transitions >= limits.transitions)
-        or (limits.unchanged is not None and unchanged > limits.unchanged)
-        or (
-            limits.visits is not None
-            and enters
-            and visits[definition.positions[target]] >= limits.visits
-        )
+        instance.transitions >= definition.most_transitions
+        or unchanged > definition.most_unchanged
+        or (visits and enters and visits[definition.positions[target]] >= definition.most_visits)
     ):
         return _over(definition, instance, event, data, transition, at)
     for invariant in transition.invariants:
         _hold(invariant.name, invariant.holds, target, context)
+    since, effects = instance.since_ms, NOTHING_SENT
     if enters:
         since = at
-        effects = (
-            _sent(definition, instance, event, data, transition.sends, target, context, step)
-            if transition.sends
-            else NOTHING_SENT
-        )
+        if transition.sends:
+            sends = transition.sends
+            effects = _sent(definition, instance, event, data, sends, target, context, step)
         if visits:
             visits = _visited(visits, definition.positions[target])
-    else:
-        since, effects = instance.since_ms, NOTHING_SENT
     dedup = instance.dedup + event.identity + event.body
     if len(dedup) > definition.dedup_bytes:
         dedup = dedup[-definition.dedup_bytes :]

@@ -7,6 +7,7 @@ equal canonical JSON and equal fingerprints fold alike.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
+from sys import maxsize
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -121,6 +122,10 @@ class Definition:
     commands: Mapping[type, CommandType]
     canonical: Canonical[Any]
     limits: Limits
+    most_transitions: int
+    """The limits once more, with a number that is never reached where there is no bound."""
+    most_visits: int
+    most_unchanged: int
     dedup_bytes: int
     statuses: Mapping[str, RunStatus]
     invariants: tuple[Invariant, ...]
@@ -270,6 +275,9 @@ def compiled(spec: Spec) -> Definition:
         commands=_commands(spec),
         canonical=canonical_of(spec.context),
         limits=spec.limits,
+        most_transitions=_most(spec.limits.transitions),
+        most_visits=_most(spec.limits.visits),
+        most_unchanged=_most(spec.limits.unchanged),
         dedup_bytes=spec.dedup * 24,
         statuses=statuses,
         invariants=tuple(spec.invariants),
@@ -278,6 +286,10 @@ def compiled(spec: Spec) -> Definition:
         fresh=fresh_context(spec.context),
         spec=spec,
     )
+
+
+def _most(limit: int | None) -> int:
+    return maxsize if limit is None else limit
 
 
 def fresh_context(context: type) -> Any:

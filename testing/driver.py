@@ -1,0 +1,319 @@
+"""`Driver`: a workflow in memory, for tests. Events in, steps out, time in the test's hand.
+
+Law of this module: it folds with the product's own `fold` and keeps a log as Kafka would, so
+that what holds here holds there; it has no clock, no thread and no server. What it finds wrong
+about refold itself it raises as an AssertionError.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from refold.processors import history
+from refold.processors.definition import Buildable, Definition, Workflow
+from refold.processors.effects import Send, Step
+from refold.processors.engine_events import REDRIVE, TERMINATE, Redrive, Terminate
+from refold.processors.fold import fold, needed, obey
+from refold.processors.instance import Instance
+from refold.processors.instance_codec import decode, encode, partition_hash, state_hash
+from refold.processors.status import RunStatus, run_status
+from refold.schemas.codec import Codec, codec_of
+from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.verdicts import DECIDED, Decision, Verdict
+
+Key = tuple[str, str]
+"""(tenant, instance id)."""
+
+START_MS = 1_700_000_000_000
+"""Log time of a driver's first event: 2023-11-14T22:13:20Z."""
+FINAL_FIRST = frozenset(set(Verdict) - {Verdict.DEFERRED, Verdict.PARKED})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One record of the driver's log and what was decided about it."""
+
+    event: EventRecord
+    active: int
+    step: Step
+
+
+class Driver:
+    """Fold events of a workflow in memory.
+
+    Args:
+        workflow: A workflow, or one graph or definition.
+        active: Version that new instances begin with; the highest by default.
+        tenant: Tenant of events that name none.
+        source: Source of events that name none.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow | Definition | Buildable,
+        *,
+        active: int | None = None,
+        tenant: str = "test",
+        source: str = "/test",
+    ) -> None:
+        self.workflow = _workflow(workflow)
+        self.active = self.workflow.latest.version if active is None else active
+        self.tenant, self.source = tenant, source
+        self.now_ms = START_MS
+        """Log time of the next event; a test sets it as it likes, backwards too."""
+        self.log: list[Entry] = []
+        self.instances: dict[Key, Instance] = {}
+        self.sent: list[Send] = []
+        """Every command so far, in order."""
+
+    # events in
+
+    def send(self, instance: str, fact: object, **given: Any) -> Step:
+        """Fold one event of the user's; `given` as for `record`."""
+        return self.fold(self.record(instance, fact, **given))
+
+    def record(
+        self,
+        instance: str,
+        fact: object,
+        *,
+        id: str | None = None,
+        source: str | None = None,
+        tenant: str | None = None,
+        time: str | None = None,
+        expected_state: str | None = None,
+        expected_version: int | None = None,
+    ) -> EventRecord:
+        """An event as the next record of the log, not yet folded.
+
+        Args:
+            instance: Instance id.
+            fact: An event of the user's, or encoded bytes with their type: (type, bytes).
+            id: Event id; `e<offset>` by default. Give one to repeat it.
+            source: Event source; the driver's by default.
+            tenant: The driver's by default.
+            time: `ce_time` as sent.
+            expected_state: State that the sender expects.
+            expected_version: Version that the sender expects.
+        """
+        kind, value = _encoded(fact)
+        offset = self.log[-1].event.offset + 1 if self.log else 0
+        source = self.source if source is None else source
+        name = f"e{offset}" if id is None else id
+        return EventRecord(
+            self.tenant if tenant is None else tenant,
+            instance,
+            source,
+            name,
+            kind,
+            value,
+            offset,
+            self.now_ms,
+            event_identity(source, name),
+            body_digest(kind, value),
+            time,
+            expected_state,
+            expected_version,
+        )
+
+    def fold(self, event: EventRecord, decision: Decision | None = None) -> Step:
+        """Fold one record of the log; a decision about it is obeyed."""
+        key = (event.tenant, event.instance)
+        before = self.instances.get(key)
+        if decision is not None:
+            step = obey(self.workflow, self.active, before, event, decision)
+        else:
+            released = {
+                entry.event.offset: entry.event
+                for offset in needed(before, event)
+                for entry in self.log
+                if entry.event.offset == offset
+            }
+            step = fold(self.workflow, self.active, before, event, released)
+        if step.instance is not None:
+            self.instances[key] = step.instance
+        self.log.append(Entry(event, self.active, step))
+        self.sent.extend(step.effects)
+        self.now_ms += 1
+        return step
+
+    def redrive(
+        self,
+        instance: str,
+        *,
+        version: int = 0,
+        offsets: Sequence[int] = (),
+        who: str = "test",
+        why: str = "test",
+        tenant: str | None = None,
+    ) -> Step:
+        """Release a parked instance's queue, on another version if one is named."""
+        order = Redrive(tuple(offsets), version, who, why)
+        return self._order(instance, REDRIVE, order, who, tenant)
+
+    def terminate(
+        self, instance: str, reason: str = "test", *, who: str = "test", tenant: str | None = None
+    ) -> Step:
+        """End an instance, whatever its state."""
+        return self._order(instance, TERMINATE, Terminate(reason, who), who, tenant)
+
+    def _order(
+        self, instance: str, codec: Codec[Any], order: object, who: str, tenant: str | None
+    ) -> Step:
+        fact = (codec.name, codec.encode(order))
+        return self.send(instance, fact, source=f"/refold/operator/{who}", tenant=tenant)
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.now_ms += milliseconds
+
+    # what became of them
+
+    def instance(self, instance: str, tenant: str | None = None) -> Instance:
+        """The record of an instance; KeyError when there is none."""
+        return self.instances[(self.tenant if tenant is None else tenant, instance)]
+
+    def state(self, instance: str, tenant: str | None = None) -> str:
+        """State of an instance."""
+        return self.instance(instance, tenant).state
+
+    def status(self, instance: str, tenant: str | None = None) -> RunStatus:
+        """Run status of an instance."""
+        record = self.instance(instance, tenant)
+        return run_status(self.workflow.version(record.definition), record)
+
+    def verdicts(self) -> list[Verdict]:
+        """The first verdict of every record, in order."""
+        return [entry.step.verdict for entry in self.log]
+
+    def keys(self) -> list[str]:
+        """Idempotency keys of every command so far, in order."""
+        return [send.key for send in self.sent]
+
+    def snapshots(self) -> dict[Key, bytes]:
+        """Canonical bytes of every instance."""
+        return {
+            key: encode(record, self.workflow.version(record.definition))
+            for key, record in self.instances.items()
+        }
+
+    def hash(self) -> bytes:
+        """Hash of all instances, as `refold verify` compares them."""
+        return partition_hash((key, state_hash(data)) for key, data in self.snapshots().items())
+
+    def check_counts(self) -> None:
+        """O3: each record has one first verdict; deferred and parked ones are open or resolved.
+
+        Raises:
+            AssertionError: A record vanished, or was resolved twice.
+        """
+        open_, resolved = set[int](), set[int]()
+        for entry in self.log:
+            if entry.step.verdict not in FINAL_FIRST:
+                open_.add(entry.event.offset)
+            for one in entry.step.resolutions:
+                assert one.offset in open_, f"offset {one.offset} is resolved, but was not open"
+                open_.remove(one.offset)
+                resolved.add(one.offset)
+        held = [offset for record in self.instances.values() for offset in _waiting(record)]
+        assert sorted(held) == sorted(open_), f"waiting {sorted(held)}, open {sorted(open_)}"
+
+    # crashes and replays
+
+    def kill_and_recover(self) -> None:
+        """Lose the process: what is left is what a snapshot and its reload give.
+
+        Raises:
+            AssertionError: A reloaded record is not the one that was saved.
+        """
+        for key, data in self.snapshots().items():
+            record = self.instances[key]
+            again = decode(data, self.workflow.version(record.definition))
+            assert again == record, f"{key} came back as {again}, it was {record}"
+            self.instances[key] = again
+
+    def replay(self, workflow: Workflow | Definition | Buildable | None = None) -> "Driver":
+        """Fold the log from its beginning in a fresh driver, obeying recorded decisions (P13).
+
+        Args:
+            workflow: Other code to replay with; this driver's by default.
+        """
+        fresh = Driver(
+            self.workflow if workflow is None else workflow, active=self.active,
+            tenant=self.tenant, source=self.source,
+        )  # fmt: skip
+        for entry in self.log:
+            fresh.active = entry.active
+            fresh.fold(entry.event, _decision(entry))
+        return fresh
+
+    def check_replay(self) -> None:
+        """O2 and O5: a replay from the beginning gives the same states, commands and verdicts.
+
+        Raises:
+            AssertionError: It does not; the first record that differs is named.
+        """
+        fresh = self.replay()
+        for was, now in zip(self.log, fresh.log, strict=True):
+            assert was.step == now.step, f"offset {was.event.offset}: {was.step} != {now.step}"
+        assert self.hash() == fresh.hash()
+
+    # histories
+
+    def history(self, instance: str | None = None, tenant: str | None = None) -> list[str]:
+        """The log as JSON lines, or one instance's part of it."""
+        tenant = self.tenant if tenant is None else tenant
+        return list(
+            history.written(
+                history.line_of(entry.event, entry.active, _decision(entry))
+                for entry in self.log
+                if instance is None
+                or (entry.event.tenant, entry.event.instance) == (tenant, instance)
+            )
+        )
+
+    @classmethod
+    def from_history(
+        cls, workflow: Workflow | Definition | Buildable, lines: Iterable[str]
+    ) -> Self:
+        """Fold a history that was exported, as it was decided.
+
+        Args:
+            workflow: The workflow, with every version that the history used.
+            lines: JSON lines: an open file, or a list.
+
+        Raises:
+            UsageError: A line cannot be read.
+        """
+        driver = cls(workflow)
+        for line in history.read(lines):
+            driver.active = line.active or driver.active
+            driver.fold(line.record(), line.decision)
+        return driver
+
+
+def _workflow(given: Workflow | Definition | Buildable) -> Workflow:
+    if isinstance(given, Workflow):
+        return given
+    definition = given if isinstance(given, Definition) else given.build()
+    return Workflow(definition.name, [definition])
+
+
+def _encoded(fact: object) -> tuple[str, bytes]:
+    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[1], bytes):
+        return str(fact[0]), fact[1]
+    codec: Codec[Any] = codec_of(type(fact))
+    return codec.name, codec.encode(fact)
+
+
+def _decision(entry: Entry) -> Decision | None:
+    step = entry.step
+    if step.verdict not in DECIDED or step.reason is None:
+        return None
+    return Decision(entry.event.offset, step.verdict, step.reason)
+
+
+def _waiting(record: Instance) -> list[int]:
+    parked = record.more.parked
+    queued = [] if parked is None else list(parked.queue)
+    return [kept.offset for kept in record.more.deferred] + queued
