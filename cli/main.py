@@ -34,6 +34,7 @@ class Entry:
 
 
 ENTRIES: Final[dict[str, Entry]] = {
+    "graph": Entry("refold.cli.graph", "Draw a definition, or say what changed between two."),
     "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
 }
 """Every command, in the order that `refold --help` shows them."""

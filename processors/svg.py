@@ -189,7 +189,7 @@ def _box_line(line: _Line, x: float, y: float) -> str:
         return (
             f'<text class="{line.kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(line.text)}</text>'
         )
-    wide = _width(line.text, 12) + 34
+    wide = _width(line.text, 12) + 37
     left, top = x - wide / 2, y - 10
     pill = f'x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="19" rx="9.5"'
     if line.kind == "badge":

@@ -1,0 +1,208 @@
+"""`refold graph`: a definition as picture, table or text, and what changed between two.
+
+Law of this module: it prints and writes files; what is drawn comes from `processors.draw`.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+from typer.core import TyperGroup
+
+from refold.cli.load import load_workflows
+from refold.processors import draw
+from refold.processors.definition import Definition
+from refold.processors.diff import Change, How, diff
+from refold.schemas.errors import Code, DefinitionError, UsageError
+
+Locate = Callable[[Definition, str, str], draw.Standing]
+"""(definition, tenant, instance id) → where the instance stands, read from the store."""
+
+
+class ShowByDefault(TyperGroup):
+    """A group whose first command need not be named: `refold graph MODULE:NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `show` in front when the line begins with neither a command nor a plea for help."""
+        if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=ShowByDefault,
+    no_args_is_help=True,
+    help="Draw a definition: `refold graph MODULE:NAME`, or compare two: `refold graph diff A B`.",
+)
+
+
+def _no_store(definition: Definition, tenant: str, instance: str) -> draw.Standing:
+    raise UsageError(
+        Code.BAD_SETTING,
+        f"Where {tenant}/{definition.name}/{instance} stands is in PostgreSQL, which is not set.",
+        "Set REFOLD_POSTGRES, or leave out --instance.",
+    )
+
+
+locate: Locate = _no_store
+"""Replaced where a store is at hand; `show` asks it for `--instance`."""
+
+
+@app.command("show")
+def show(
+    spec: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A StateGraph or a list.")],
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture; - for output.")
+    ] = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print state × event type.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the canonical form.")] = False,
+    instance: Annotated[
+        str | None, typer.Option("--instance", metavar="ID", help="Show where it stands.")
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")] = "default",
+    version: Annotated[
+        int | None, typer.Option("--version", help="Which version; the highest by default.")
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", help="Which, where NAME lists several.")
+    ] = None,
+) -> None:
+    """Draw one definition. Without an option: the table."""
+    if sum((svg is not None, mermaid, table, markdown, as_json)) > 1:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "Several forms were asked for at once.",
+            "Choose one of --svg, --mermaid, --table, --markdown and --json.",
+        )
+    definition = chosen(spec, workflow, version)
+    standing = None if instance is None else locate(definition, tenant, instance)
+    if svg is not None:
+        _write(svg, draw.to_svg(definition, standing))
+    elif mermaid:
+        sys.stdout.write(draw.to_mermaid(definition, standing))
+    elif markdown:
+        sys.stdout.write(draw.to_markdown(definition))
+    elif as_json:
+        sys.stdout.write(definition.to_json().decode() + "\n")
+    else:
+        print_table(definition, standing)
+
+
+@app.command("diff")
+def show_diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="MODULE:NAME")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="MODULE:NAME")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say what changed from one definition to another."""
+    before, after = chosen(old, None, None), chosen(new, None, None)
+    changes = diff(before, after)
+    if as_json:
+        told = {
+            "old": _identity(before),
+            "new": _identity(after),
+            "changes": msgspec.to_builtins(changes),
+        }
+        sys.stdout.write(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        return
+    print_changes(before, after, changes)
+
+
+def chosen(spec: str, workflow: str | None, version: int | None) -> Definition:
+    """The one definition that a command line means.
+
+    Raises:
+        UsageError: Several workflows and none named; a workflow or version that is not there.
+        DefinitionError: As `load_workflows`.
+    """
+    found = load_workflows([spec])
+    if workflow is None and len(found) > 1:
+        names = ", ".join(found)
+        raise UsageError(
+            Code.BAD_COMMAND_LINE, f"{spec} lists several workflows: {names}.", "Add --workflow."
+        )
+    one = found.get(workflow) if workflow is not None else next(iter(found.values()))
+    if one is None:
+        raise DefinitionError(
+            Code.DEFINITION_NOT_FOUND, f"{spec} has no workflow {workflow!r}.", "Check the name."
+        )
+    if version is not None and version not in one.versions:
+        raise DefinitionError(
+            Code.DEFINITION_NOT_FOUND,
+            f"{spec} has no version {version} of {one.name}.",
+            f"It has {', '.join(map(str, one.versions))}.",
+        )
+    return one.latest if version is None else one.versions[version]
+
+
+def print_table(definition: Definition, standing: draw.Standing | None) -> None:
+    """Print the table state × event type; the state of an instance stands out."""
+    found = draw.table(definition)
+    shown = RichTable(title=f"{definition.name} version {definition.version}", show_lines=True)
+    shown.add_column("state", style="bold", overflow="fold")
+    for event in found.events:
+        shown.add_column(event, overflow="fold")
+    for state, cells in zip(found.states, found.cells, strict=True):
+        here = standing is not None and standing.state == state
+        name = f"{state} ◀ {standing.instance}" if standing is not None and here else state
+        shown.add_row(Text(name), *map(_coloured, cells), style="on yellow" if here else None)
+    console = Console()
+    console.print(shown)
+    console.print("→ enters a state · stays: applied without entering · `·` refused", style="dim")
+
+
+def print_changes(old: Definition, new: Definition, changes: tuple[Change, ...]) -> None:
+    """Print the differences between two definitions, one a line."""
+    console = Console()
+    title = f"{_named(old)} → {_named(new)}"
+    if not changes:
+        console.print(Text(f"{title}: nothing changed"))
+        return
+    signs = {How.ADDED: ("+", "green"), How.REMOVED: ("-", "red"), How.CHANGED: ("~", "yellow")}
+    console.print(Text(title, style="bold"))
+    for one in changes:
+        sign, colour = signs[one.how]
+        told = f"{one.before} ⇒ {one.after}" if one.how is How.CHANGED else one.after or one.before
+        text = Text(f"{sign} {one.part} {one.name}", style=colour)
+        console.print(text + Text(f": {told}" if told else "", style="default"))
+
+
+def _coloured(cell: str) -> Text:
+    styles = {"·": "dim", "deferred": "magenta", "already": "cyan"}
+    late = "dim cyan" if cell.startswith("late") else ""
+    return Text(cell, style=styles.get(cell, late))
+
+
+def _identity(definition: Definition) -> dict[str, object]:
+    return {
+        "name": definition.name,
+        "version": definition.version,
+        "fingerprint": definition.fingerprint,
+    }
+
+
+def _named(definition: Definition) -> str:
+    return f"{definition.name} version {definition.version} ({definition.fingerprint[:12]})"
+
+
+def _write(path: Path, text: str) -> None:
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{path} cannot be written: {error.strerror}.",
+            "Name a file in a folder that is there and is yours.",
+        ) from error
