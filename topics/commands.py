@@ -6,7 +6,7 @@ over again under the same key. What cannot be read is raised with its coordinate
 skipped in silence: the caller decides, then calls `done`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -55,9 +55,10 @@ class CommandConsumer:
     ) -> None:
         self.topic = commands_topic(settings.namespace, target)
         group = group or f"{settings.namespace}.{target}.executors"
-        self._codecs: Mapping[str, Codec[Any]] = {
-            codec.name: codec for codec in map(codec_of, types)
-        }
+        self._codecs: dict[str, Codec[Any]] = {}
+        for each in types:
+            codec: Codec[Any] = codec_of(each)
+            self._codecs[codec.name] = codec
         self._consumer = Consumer(executor_consumer_config(settings, group))
         self._consumer.subscribe([self.topic])
 

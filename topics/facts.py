@@ -8,7 +8,11 @@ from typing import Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,  # type: ignore[attr-defined]  # public, and exported without saying so
+    ResourceType,  # type: ignore[attr-defined]  # likewise
+)
 
 from refold.schemas.errors import Code, ServerError
 
