@@ -22,6 +22,7 @@ from bench import workload
 from bench.limits import clients, wire
 from bench.processes import Process, running
 from bench.servers import Servers
+from refold.snapshots.migrate import migrate
 from refold.topics import specs
 
 REFOLD = str(Path(sys.executable).parent / "refold")
@@ -186,4 +187,5 @@ def fresh(servers: Servers, style: str) -> Iterator[Deployment]:
     with ExitStack() as stack:
         dsn = servers.new_database()
         stack.callback(servers.drop_database, dsn)
+        migrate(dsn)
         yield Deployment(servers, style, dsn)

@@ -95,6 +95,28 @@ def test_the_keys_of_w1_are_those_of_refold(wire: Any) -> None:
     assert key == wire.command_key(event.instance, "reserving", "ReserveItem", event.id)
 
 
+@pytest.mark.parametrize("style", ["w1", "w1_dataclass", "w1_pydantic"])
+def test_every_style_of_w1_writes_and_reads_the_bytes_of_the_limits(
+    monkeypatch: pytest.MonkeyPatch, wire: Any, style: str
+) -> None:
+    from refold.schemas.codec import codec_of  # noqa: PLC0415 - the one place where both meet
+
+    graph = of_bench(monkeypatch, style)
+    graph.w1.build()
+    placed, paid = codec_of(graph.OrderPlaced), codec_of(graph.OrderPaid)
+    reserve = graph.ReserveItem(customer="Zoë", item="item-1", quantity=-3)
+    ship = graph.ShipOrder(customer="Zoë", item="item-1", receipt="r" * 99)
+
+    assert placed.encode(placed.decode(wire.placed(7).value)) == wire.placed(7).value
+    assert paid.encode(paid.decode(wire.paid(7).value)) == wire.paid(7).value
+    assert codec_of(graph.ReserveItem).encode(reserve) == wire.encode(
+        wire.RESERVE, {"customer": "Zoë", "item": "item-1", "quantity": -3}
+    )
+    assert codec_of(graph.ShipOrder).encode(ship) == wire.encode(
+        wire.SHIP, {"customer": "Zoë", "item": "item-1", "receipt": "r" * 99}
+    )
+
+
 def test_both_runs_of_a_ratio_are_adjacent(monkeypatch: pytest.MonkeyPatch) -> None:
     chains = of_bench(monkeypatch, "chains").CHAINS
 
