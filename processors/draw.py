@@ -4,6 +4,8 @@ Law of this module: the one door to drawing. It turns a `Definition` into an out
 it to `svg` or `mermaid`; the table comes from the definition's own rows.
 """
 
+from typing import Final
+
 import msgspec
 
 from refold.processors.definition import Definition, TableRow
@@ -12,9 +14,10 @@ from refold.processors.outline import Standing, guard_words, labelled, outline, 
 from refold.processors.svg import svg
 from refold.schemas.errors import Code, UsageError
 
-__all__ = ["Standing", "Table", "table", "to_markdown", "to_mermaid", "to_svg"]
+__all__ = ["REFUSED", "Standing", "Table", "table", "to_markdown", "to_mermaid", "to_svg"]
 
-_REFUSED = "·"
+REFUSED: Final = "·"
+"""Stands in a cell whose event is refused."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -72,7 +75,7 @@ def _cell(row: TableRow) -> str:
     if row.kind == "late":
         return f"late: {row.policy}"
     if row.kind == "refused":
-        return _REFUSED
+        return REFUSED
     if row.kind != "transition":
         return row.kind
     moves = [

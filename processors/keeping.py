@@ -5,8 +5,9 @@ one cut and one flush of a partition are on their way, flush before cut, so that
 passes the rows (P20).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import structlog
 
@@ -171,3 +172,28 @@ def _settle_flush(partition: Partition, job: FlushJob, *, good: bool) -> None:
     partition.touched = {**dict(zip(identity, job.records, strict=True)), **partition.touched}
     partition.events = [*job.events, *partition.events]
     partition.resolved = [*job.resolved, *partition.resolved]
+
+
+def evict(partitions: Sequence[Partition], most: int) -> int:
+    """Forget clean instances beyond a bound, those first that came first (P16).
+
+    Args:
+        partitions: All owned ones.
+        most: Instances that may stay in memory.
+
+    Returns:
+        How many were forgotten; a partition that lost one loads it when it is needed.
+    """
+    excess = sum(len(each.held) for each in partitions) - most
+    evicted = 0
+    for partition in sorted(partitions, key=lambda each: -len(each.held)):
+        if evicted >= excess:
+            break
+        unclean = partition.dirty.keys() | partition.saving.keys()
+        clean = (key for key in partition.held if key not in unclean)
+        gone = list(islice(clean, excess - evicted))
+        for key in gone:
+            del partition.held[key]
+        partition.complete = partition.complete and not gone
+        evicted += len(gone)
+    return evicted

@@ -36,8 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Write instance rows and the event-log index."""
     held_records: int = 200_000
     """Unsaved rows and dirty instances of a partition before its consumption pauses."""
-    instances_bytes: int = 2_000_000_000
-    """Memory of held instances, estimated; clean ones beyond it are evicted."""
+    instances: int = 1_000_000
+    """Instances held in memory; clean ones beyond it are evicted, oldest first (1 KB each)."""
     revoke_s: float = 2.0
     """P11: time for the final write when partitions are taken away."""
     retry_s: float = 2.0

@@ -17,7 +17,7 @@ from refold.processors.batch import Released, fold_run
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.fold import needed
 from refold.processors.keeping import Keeper
-from refold.processors.loading import Loader, admit
+from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads
@@ -25,7 +25,6 @@ from refold.processors.transaction import Aborted, Transactor
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, InvariantViolation, RefoldError, ServerError
 from refold.schemas.verdicts import Decision, Reason, Verdict
-from refold.snapshots.model import Loaded
 from refold.snapshots.ports import Store
 from refold.topics.reading import offset_of
 from refold.topics.records import CommandWriter, Fault
@@ -62,7 +61,9 @@ class Rounds:
         self._clock = clock
         self._aborts_in_a_row = 0
         self._careful = 0
-        self._loads: dict[Name, Future[Loaded]] = {}
+        self.throttled: set[Name] = set()
+        """Partitions that are paused because too much of them is unsaved."""
+        self._loads: dict[Name, Future[Fetched]] = {}
         self._stalled: dict[Name, float] = {}
         """Partitions whose load failed, and when they are read again."""
         self._writers: dict[str, CommandWriter] = {}
@@ -73,7 +74,8 @@ class Rounds:
         return bool(self._loads)
 
     def settle(self) -> None:
-        """Take in slow loads that ended; their partitions are read again from their position."""
+        """Take in slow loads that ended; hold back partitions whose saves lag behind."""
+        self._throttle()
         for name, load in list(self._loads.items()):
             if not load.done():
                 continue
@@ -107,6 +109,23 @@ class Rounds:
             if self._careful:
                 live = self._one(consumer, live)
             self._commit(consumer, live, transactor)
+
+    def _throttle(self) -> None:
+        """Pause partitions with too much unsaved state, resume them when it is saved (design 6)."""
+        bound = self._options.held_records
+        consumer = self._assignment.consumer
+        for name, partition in self._assignment.partitions.items():
+            backlog = self._keeper.backlog(partition)
+            if backlog > bound and name not in self.throttled and consumer is not None:
+                _LOG.warning(
+                    "paused until PostgreSQL takes more", partition=name[1], unsaved=backlog
+                )
+                self.throttled.add(name)
+                self._put_back(consumer, partition, pause=True)
+            elif name in self.throttled and backlog <= bound // 2:
+                self.throttled.discard(name)
+                self._resume(partition)
+        self.throttled &= self._assignment.partitions.keys()
 
     # Before the transaction.
 
@@ -170,9 +189,9 @@ class Rounds:
             return False
         return self._admit(partition, load)
 
-    def _admit(self, partition: Partition, load: Future[Loaded]) -> bool:
+    def _admit(self, partition: Partition, load: Future[Fetched]) -> bool:
         try:
-            admit(partition, load.result())
+            partition.held.update(load.result().records)
         except (FenceError, InvariantViolation) as error:
             self._stop(partition, error)
             return False

@@ -12,7 +12,7 @@ import symtable
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from refold.schemas.errors import Code, DefinitionError
@@ -156,16 +156,49 @@ def absolute(node: ast.ImportFrom, scope: Mapping[str, Any]) -> str:
 
 def module_tree(file: str, scope: Mapping[str, Any] | None = None) -> ast.Module | None:
     """The syntax tree of a loaded module's file; None where there is no source."""
+    index = _index(file, scope)
+    return index.tree if index else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """A module's tree, with its functions by first line and its classes by qualified name."""
+
+    tree: ast.Module
+    functions: Mapping[int, list[FunctionNode]]
+    classes: Mapping[str, list[ast.ClassDef]]
+
+
+def _index(file: str, scope: Mapping[str, Any] | None) -> _Index | None:
     text = "".join(linecache.getlines(file, dict(scope) if scope is not None else None))
-    return _parse(text) if text else None
+    return _indexed(text) if text else None
 
 
 @functools.lru_cache(maxsize=_TREES)
+def _indexed(text: str) -> _Index | None:
+    tree = _parse(text)
+    if tree is None:
+        return None  # the file was edited after it was loaded
+    functions: dict[int, list[FunctionNode]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, DEFINED):
+            functions.setdefault(_first_line(node), []).append(node)
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for name, found in _classes(tree, ""):
+        classes.setdefault(name, []).append(found)
+    return _Index(tree, functions, classes)
+
+
 def _parse(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except SyntaxError:
-        return None  # the file was edited after it was loaded
+        return None
+
+
+def _first_line(node: FunctionNode) -> int:
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _globals_of(table: symtable.SymbolTable) -> set[str]:
@@ -199,10 +232,9 @@ def _written_in(function: FunctionType, cls: type) -> bool:
 
 def _find_function(function: FunctionType) -> Found | None:
     code = function.__code__
-    tree = module_tree(code.co_filename, function.__globals__)
-    if tree is None:
-        return None
-    nodes = [node for node in ast.walk(tree) if isinstance(node, DEFINED) and _begins(node, code)]
+    index = _index(code.co_filename, function.__globals__)
+    here = index.functions.get(code.co_firstlineno, []) if index else []
+    nodes = [node for node in here if getattr(node, "name", "<lambda>") == code.co_name]
     node = nodes[0] if len(nodes) == 1 else _told_apart(nodes, function)
     if node is None:
         return None
@@ -217,13 +249,6 @@ def _scope_of(function: FunctionType) -> dict[str, Any]:
         except ValueError:
             continue  # not bound yet: a function defined before what it names
     return {**function.__globals__, **cells}
-
-
-def _begins(node: FunctionNode, code: CodeType) -> bool:
-    if isinstance(node, ast.Lambda):
-        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return node.name == code.co_name and first == code.co_firstlineno
 
 
 def _told_apart(nodes: list[FunctionNode], function: FunctionType) -> FunctionNode | None:
@@ -258,10 +283,10 @@ def _spans(body: ast.expr, places: list[Any]) -> bool:
 def _find_class(cls: type) -> Found | None:
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
-    tree = module_tree(file, vars(module)) if module is not None and file else None
-    if tree is None or file is None:
+    if module is None or file is None:
         return None
-    nodes = [node for name, node in _classes(tree, "") if name == cls.__qualname__]
+    index = _index(file, vars(module))
+    nodes = index.classes.get(cls.__qualname__, []) if index else []
     if not nodes:
         return None
     scope = dict(vars(module))

@@ -20,7 +20,7 @@ from refold.processors.assignment import Assignment
 from refold.processors.clients import Clients
 from refold.processors.definition import Workflow
 from refold.processors.health import Health
-from refold.processors.keeping import Keeper
+from refold.processors.keeping import Keeper, evict
 from refold.processors.loading import Loader
 from refold.processors.options import Options
 from refold.processors.ownership import Preflight, Taker
@@ -68,7 +68,7 @@ class Worker:
         }
         self._saver = Saver(store)
         self._keeper = Keeper(options, self._saver, clock)
-        self._loader = Loader(store)
+        self._loader = Loader(options.namespace, clients, store)
         self._taker = Taker(options, clients, store, clients.admin(), preflight)
         self._assignment = Assignment(
             options, self._topics, self._taker, self._keeper, self._saver, store, clock
@@ -126,7 +126,9 @@ class Worker:
             except Finished as end:
                 _LOG.warning("the producer is finished", error=str(end))
                 assignment.retire()
-        self._keeper.due(list(assignment.partitions.values()))
+        owned = list(assignment.partitions.values())
+        self._keeper.due(owned)
+        evict(owned, self.options.instances)
         self.health.publish(assignment, self._keeper, self._rounds)
 
     def _settle(self) -> None:
