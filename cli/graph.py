@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -26,6 +26,10 @@ Locate = Callable[[Definition, str, str], draw.Standing]
 """(definition, tenant, instance id) → where the instance stands, read from the store."""
 
 
+_COLUMN_CHARS: Final = 11  # narrower columns break words
+_HERE: Final = "on yellow"
+
+
 class ShowByDefault(TyperGroup):
     """A group whose first command need not be named: `refold graph MODULE:NAME`."""
 
@@ -39,6 +43,7 @@ class ShowByDefault(TyperGroup):
 app = typer.Typer(
     cls=ShowByDefault,
     no_args_is_help=True,
+    add_completion=False,
     help="Draw a definition: `refold graph MODULE:NAME`, or compare two: `refold graph diff A B`.",
 )
 
@@ -147,17 +152,39 @@ def chosen(spec: str, workflow: str | None, version: int | None) -> Definition:
 def print_table(definition: Definition, standing: draw.Standing | None) -> None:
     """Print the table state × event type; the state of an instance stands out."""
     found = draw.table(definition)
-    shown = RichTable(title=f"{definition.name} version {definition.version}", show_lines=True)
+    console = Console()
+    title = f"{definition.name} version {definition.version}"
+    if console.width < _COLUMN_CHARS * (len(found.events) + 1):
+        console.print(_long_table(found, title, standing))
+        return
+    shown = RichTable(title=title, show_lines=True)
     shown.add_column("state", style="bold", overflow="fold")
     for event in found.events:
         shown.add_column(event, overflow="fold")
     for state, cells in zip(found.states, found.cells, strict=True):
         here = standing is not None and standing.state == state
-        name = f"{state} ◀ {standing.instance}" if standing is not None and here else state
-        shown.add_row(Text(name), *map(_coloured, cells), style="on yellow" if here else None)
-    console = Console()
+        shown.add_row(_state(state, standing), *map(_coloured, cells), style=_HERE * here)
     console.print(shown)
     console.print("→ enters a state · stays: applied without entering · `·` refused", style="dim")
+
+
+def _long_table(found: draw.Table, title: str, standing: draw.Standing | None) -> RichTable:
+    """One line a pair, where the screen is too narrow for a column a type."""
+    shown = RichTable("state", "event", "does", title=title, caption="All else is refused.")
+    for state, cells in zip(found.states, found.cells, strict=True):
+        pairs = [(event, cell) for event, cell in zip(found.events, cells, strict=True)]
+        told = [(event, cell) for event, cell in pairs if cell != draw.REFUSED] or [("", "")]
+        here = standing is not None and standing.state == state
+        for place, (event, cell) in enumerate(told):
+            first = _state(state, standing) if place == 0 else Text("")
+            last = place == len(told) - 1
+            shown.add_row(first, event, _coloured(cell), end_section=last, style=_HERE * here)
+    return shown
+
+
+def _state(state: str, standing: draw.Standing | None) -> Text:
+    here = standing is not None and standing.state == state
+    return Text(f"{state} ◀ {standing.instance}" if here and standing else state, style="bold")
 
 
 def print_changes(old: Definition, new: Definition, changes: tuple[Change, ...]) -> None:

@@ -61,7 +61,8 @@ def _definitions(spec: str, thing: object) -> Iterator[Definition]:
         for one in thing:
             yield from _definitions(spec, one)
     else:
-        what = "an empty list" if isinstance(thing, list | tuple) else f"a {type(thing).__name__}"
+        what = "a class" if isinstance(thing, type) else f"a {type(thing).__name__}"
+        what = "an empty list" if isinstance(thing, list | tuple) else what
         raise DefinitionError(
             Code.DEFINITION_INVALID,
             f"{spec} is {what}, not a definition.",
