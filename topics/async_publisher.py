@@ -13,7 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from refold.schemas.errors import Code, ServerError
-from refold.topics.clients import publisher_config
+from refold.topics.clients import opened, publisher_config
 from refold.topics.publisher import (
     DELIVERY_S,
     REPORT_S,
@@ -53,7 +53,7 @@ class AsyncPublisher:
     ) -> None:
         self._packer = Packer(settings.namespace, workflow, source, tenant)
         self._timeout_s = timeout_s
-        self._producer = Producer(publisher_config(settings, int(timeout_s * 1000)))
+        self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="refold-publisher", daemon=True)
         self._poller.start()

@@ -4,14 +4,17 @@ Law of this module: pure functions from `Settings` to the dict that a client is 
 A user's own option replaces a default and is refused where the protocol depends on ours.
 """
 
-from collections.abc import Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
 
 from refold.schemas.errors import Code, UsageError
 from refold.topics.settings import Option, Settings
 from refold.topics.specs import EVENT_BYTES, REJECTED_SPARE_BYTES
 
 Config: TypeAlias = dict[str, Option]
+Client = TypeVar("Client")
 
 _ALIASES: Final = {
     "acks": "request.required.acks",
@@ -143,6 +146,22 @@ _WRITING: Final[Config] = {
     "partitioner": "murmur2_random",  # what Java's default partitioner does with a key
     "message.max.bytes": EVENT_BYTES + REJECTED_SPARE_BYTES,  # what the rejected topic takes
 }
+
+
+def opened(kind: Callable[[Config], Client], config: Config) -> Client:
+    """Make a client, as in `opened(Producer, config)`.
+
+    Raises:
+        UsageError: BAD_SETTING, the client does not know an option or refuses its value.
+    """
+    try:
+        return kind(config)
+    except (KafkaException, ValueError, TypeError) as failure:
+        cause = failure.args[0] if failure.args else failure
+        said = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        raise UsageError(
+            Code.BAD_SETTING, f"the Kafka client refuses its options: {said}.", "Correct [kafka]."
+        ) from failure
 
 
 def _built(

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.errors import Code, RecordError
-from refold.topics.clients import executor_consumer_config
+from refold.topics.clients import executor_consumer_config, opened
 from refold.topics.failures import kafka_error
 from refold.topics.records import read_command
 from refold.topics.settings import Settings
@@ -59,7 +59,7 @@ class CommandConsumer:
         for each in types:
             codec: Codec[Any] = codec_of(each)
             self._codecs[codec.name] = codec
-        self._consumer = Consumer(executor_consumer_config(settings, group))
+        self._consumer = opened(Consumer, executor_consumer_config(settings, group))
         self._consumer.subscribe([self.topic])
 
     def receive(self, timeout_s: float = POLL_S) -> Received | None:

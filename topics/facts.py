@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, without __all__
     AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]  # public, and exported without saying so
-    ResourceType,  # type: ignore[attr-defined]  # likewise
+    ConfigResource,
+    ResourceType,
 )
 
 from refold.schemas.errors import Code, ServerError

@@ -20,7 +20,7 @@ from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, RecordError, ServerError
 from refold.schemas.limits import id_fault
 from refold.schemas.verdicts import Reason
-from refold.topics.clients import publisher_config
+from refold.topics.clients import opened, publisher_config
 from refold.topics.partition import prove_partitioner
 from refold.topics.records import RESERVED, Headers, event_headers
 from refold.topics.settings import Settings
@@ -202,7 +202,9 @@ class Publisher:
     ) -> None:
         self._packer = Packer(settings.namespace, workflow, source, tenant)
         self._timeout_s = timeout_s
-        self._producer = producer or Producer(publisher_config(settings, int(timeout_s * 1000)))
+        self._producer = producer or opened(
+            Producer, publisher_config(settings, int(timeout_s * 1000))
+        )
 
     def send(self, draft: Draft) -> Outcome:
         """Publish one event and wait until its outcome is known, or cannot be.
