@@ -92,7 +92,7 @@ def encode(message: Message, decision: Decision) -> Record:
     if source.offset != decision.offset:
         raise InvariantViolation(f"a decision about {decision.offset} with the record {source}")
     headers = cast(RawHeaders, message.headers() or ())
-    origin, attempt, sent = _unwrapped(source, headers)
+    origin, attempt, sent = unwrapped(source, headers)
     key, value = message.key(), message.value()
     about: Headers = [
         (_KIND, b"decision"),
@@ -178,20 +178,21 @@ def redrive_of(headers: RawHeaders) -> tuple[Coordinates, int] | None:
     return None
 
 
+def unwrapped(source: Coordinates, headers: RawHeaders) -> tuple[Coordinates, int, RawHeaders]:
+    """Origin, attempt and the sender's own headers of a record on the event topic."""
+    redriven = redrive_of(headers)
+    if redriven is None:
+        return source, 1, headers
+    origin, attempt = redriven
+    return origin, attempt, [pair for pair in headers if pair[0] != REDRIVE]
+
+
 def record_hash(key: bytes | None, value: bytes | None, headers: RawHeaders) -> str:
     """SHA-256 over every byte of a record, null and empty told apart."""
     digest = sha256()
     for part in (key, value, *(each for name, held in headers for each in (name.encode(), held))):
         digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
     return digest.hexdigest()
-
-
-def _unwrapped(source: Coordinates, headers: RawHeaders) -> tuple[Coordinates, int, RawHeaders]:
-    redriven = redrive_of(headers)
-    if redriven is None:
-        return source, 1, headers
-    origin, attempt = redriven
-    return origin, attempt, [pair for pair in headers if pair[0] != REDRIVE]
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, object]]) -> int:
