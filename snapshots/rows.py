@@ -6,7 +6,7 @@ these rows are a projection, the canonical snapshot holds the truth (B031 to B03
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,7 +37,7 @@ _DIGITS: Final = 4_000
 
 
 def snapshot_values(
-    workflow: str, partition: int, rows: Sequence[Snapshot]
+    workflow: str, partition: int, rows: Iterable[Snapshot]
 ) -> Iterator[tuple[Any, ...]]:
     """Columns of `snapshot_copy`."""
     for r in rows:

@@ -7,7 +7,8 @@ B038), anything else never.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import psycopg
@@ -61,20 +62,32 @@ class Runner:
             wait=_wait,
             reraise=True,
         )
-        try:
+        with _named(doing):
             return retrying(act)
-        except psycopg.Error as error:
-            raise server_error(error, doing) from error
-        except CommitUnknownError as error:
-            raise ServerError(
-                Code.POSTGRES_AWAY,
-                f"PostgreSQL went away at the end of {doing}; whether it stands is not known.",
-                "It is read back and tried again by itself.",
-            ) from error
+
+    def once(self, doing: str, work: Callable[[Connection], Result]) -> Result:
+        """Run work that can run once only, such as work that reads an iterator."""
+        with _named(doing):
+            return self._once(work)
 
     def _once(self, work: Callable[[Connection], Result]) -> Result:
         with self.sessions.borrow() as connection:
             return work(connection)
+
+
+@contextmanager
+def _named(doing: str) -> Iterator[None]:
+    """Errors of psycopg leave as ours."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise server_error(error, doing) from error
+    except CommitUnknownError as error:
+        raise ServerError(
+            Code.POSTGRES_AWAY,
+            f"PostgreSQL went away at the end of {doing}; whether it stands is not known.",
+            "It is read back and tried again by itself.",
+        ) from error
 
 
 def _fault_of(error: BaseException | None) -> Fault | None:

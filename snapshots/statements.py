@@ -185,6 +185,93 @@ _TEXTS: Final = {
             failure_code = excluded.failure_code, failure_text = excluded.failure_text,
             created = excluded.created, updated = excluded.updated
         WHERE i.last_offset < excluded.last_offset""",
+    "prunable": """
+        SELECT k.tenant, k.instance, n.version, n.data, n.hash
+        FROM unnest(%(tenants)s::text[], %(instances)s::text[]) k (tenant, instance)
+        CROSS JOIN LATERAL (
+            SELECT version, data, hash FROM $s.workflow_snapshot
+            WHERE workflow = %(workflow)s AND partition = %(partition)s
+              AND tenant = k.tenant AND instance_id = k.instance
+            ORDER BY version DESC LIMIT 1) n
+        WHERE EXISTS (
+            SELECT FROM $s.workflow_snapshot
+            WHERE workflow = %(workflow)s AND partition = %(partition)s
+              AND tenant = k.tenant AND instance_id = k.instance
+            ORDER BY version DESC LIMIT 1 OFFSET %(keep)s)""",
+    "prune": """
+        DELETE FROM $s.workflow_snapshot WHERE ctid = ANY (ARRAY (
+            SELECT old.place
+            FROM $s.workflow_partition p
+            CROSS JOIN unnest(%(tenants)s::text[], %(instances)s::text[], %(versions)s::int[])
+                       k (tenant, instance, version)
+            CROSS JOIN LATERAL (
+                SELECT ctid AS place, version, last_offset FROM $s.workflow_snapshot
+                WHERE workflow = %(workflow)s AND partition = p.partition
+                  AND tenant = k.tenant AND instance_id = k.instance AND version <= k.version
+                ORDER BY version DESC OFFSET %(keep)s) old
+            WHERE p.topic = %(topic)s AND p.partition = %(partition)s
+              AND (old.last_offset >= p.base OR EXISTS (
+                SELECT FROM $s.workflow_snapshot b
+                WHERE b.workflow = %(workflow)s AND b.partition = p.partition
+                  AND b.tenant = k.tenant AND b.instance_id = k.instance
+                  AND b.version > old.version AND b.last_offset < p.base))))""",
+    "hashes": """
+        SELECT DISTINCT ON (tenant, instance_id) tenant, instance_id, version, hash, last_offset
+        FROM $s.workflow_snapshot
+        WHERE workflow = %s AND partition = %s AND last_offset < %s
+        ORDER BY tenant, instance_id, version DESC""",
+    "versions": f"""
+        SELECT {_SNAPSHOT} FROM $s.workflow_snapshot
+        WHERE workflow = %s
+          AND partition IN (SELECT partition FROM $s.workflow_partition WHERE workflow = %s)
+          AND tenant = %s AND instance_id = %s
+        ORDER BY version DESC""",
+    # What still waits for a person or for its state stays, however old.
+    "thin_events": """
+        DELETE FROM $s.workflow_event_log WHERE ctid = ANY (ARRAY (
+            SELECT ctid FROM $s.workflow_event_log
+            WHERE workflow = %s AND log_time < to_timestamp(%s)
+              AND (resolution IS NOT NULL OR verdict NOT IN ('parked', 'deferred'))
+            LIMIT %s))""",
+    "thin_instances": """
+        DELETE FROM $s.workflow_instance WHERE ctid = ANY (ARRAY (
+            SELECT ctid FROM $s.workflow_instance
+            WHERE workflow = %s AND updated < to_timestamp(%s)
+              AND run_status IN
+                  ('completed', 'failed', 'compensated', 'terminated', 'continued')
+            LIMIT %s))""",
+    "replace_row": f"""
+        UPDATE $s.workflow_partition
+        SET topic_id = %(topic_id)s, partitions = %(partitions)s, consumer_group = %(group)s,
+            marker = %(marker)s, rows_to = %(rows_to)s, decisions = %(decisions)s,
+            digest = %(digest)s, counts = %(counts)s, base = %(base)s, takeovers = 0,
+            activations = %(activations)s, fence = '', choice = '', saved = now()
+        WHERE {_MINE}""",
+    "drop_snapshots": "DELETE FROM $s.workflow_snapshot WHERE workflow = %s AND partition = %s",
+    "drop_instances": "DELETE FROM $s.workflow_instance WHERE workflow = %s AND partition = %s",
+    "drop_events": "DELETE FROM $s.workflow_event_log WHERE workflow = %s AND partition = %s",
+    "register": """
+        INSERT INTO $s.workflow_definition (workflow, version, fingerprint, canonical)
+        VALUES (%(workflow)s, %(version)s, %(fingerprint)s, %(canonical)s)
+        ON CONFLICT DO NOTHING""",
+    "fingerprint": """
+        SELECT fingerprint FROM $s.workflow_definition
+        WHERE workflow = %(workflow)s AND version = %(version)s""",
+    "accept": """
+        INSERT INTO $s.workflow_definition (workflow, version, fingerprint, canonical)
+        VALUES (%(workflow)s, %(version)s, %(fingerprint)s, %(canonical)s)
+        ON CONFLICT (workflow, version) DO UPDATE
+        SET fingerprint = excluded.fingerprint, canonical = excluded.canonical""",
+    "retire": """
+        UPDATE $s.workflow_definition SET state = 'retired' WHERE workflow = %s AND version = %s""",
+    "definitions": """
+        SELECT workflow, version, fingerprint, canonical, state FROM $s.workflow_definition
+        WHERE workflow = %s ORDER BY version""",
+    "versions_in_use": """
+        SELECT definition, count(*) FROM $s.workflow_instance
+        WHERE workflow = %s AND run_status NOT IN
+              ('completed', 'failed', 'compensated', 'terminated', 'continued')
+        GROUP BY definition ORDER BY definition""",
     "jsonb_probe": "SELECT %s::jsonb",
 }
 

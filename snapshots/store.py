@@ -87,7 +87,7 @@ class PostgresStore:
 
         def work(connection: Connection) -> PartitionRow | None:
             row = connection.execute(self.sql["read"], [topic, partition], binary=True).fetchone()
-            return None if row is None else PartitionRow(**_named(row))
+            return None if row is None else partition_row(row)
 
         return self.runner.run(f"the read of {topic}/{partition}", work)
 
@@ -241,7 +241,7 @@ class PostgresStore:
     def _claim(
         self, connection: Connection, row: PartitionRow, expected_epoch: int | None, *, again: bool
     ) -> PartitionRow | None:
-        values = _columns(row) | {"session": self.runner.sessions.name}
+        values = columns(row) | {"session": self.runner.sessions.name}
         if expected_epoch is not None:
             values["epoch"] = expected_epoch
         name = "claim_first" if expected_epoch is None else "claim"
@@ -254,13 +254,13 @@ class PostgresStore:
         except psycopg.errors.LockNotAvailable:
             raise _HeldError from None
         if won:
-            return PartitionRow(**_named(won))
+            return partition_row(won)
         place = [row.topic, row.partition]
         found = connection.execute(self.sql["read"], place, binary=True).fetchone()
         if found is None:
             self._refuse_second_topic(connection, row)
             return None
-        standing = PartitionRow(**_named(found))
+        standing = partition_row(found)
         # An owner is the id of one producer object, so this row is the claim without an answer.
         mine = (standing.owner, standing.epoch) == (row.owner, values["epoch"] + 1)
         return standing if again and mine else None
@@ -414,10 +414,12 @@ def _log_alarm(alarm: Alarm) -> None:
     _log.error(alarm.text, code=alarm.code, topic=alarm.topic, partition=alarm.partition)
 
 
-def _columns(row: PartitionRow) -> dict[str, Any]:
+def columns(row: PartitionRow) -> dict[str, Any]:
+    """A partition's row as parameters, by field name."""
     values = {name: getattr(row, name) for name in row.__struct_fields__}
     return values | {"counts": Jsonb(dict(row.counts))}
 
 
-def _named(row: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(PartitionRow.__struct_fields__, row, strict=True))
+def partition_row(values: tuple[Any, ...]) -> PartitionRow:
+    """A partition's row as the statements return it."""
+    return PartitionRow(**dict(zip(PartitionRow.__struct_fields__, values, strict=True)))

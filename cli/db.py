@@ -1,0 +1,85 @@
+"""`refold db`: make, check and open up the tables in PostgreSQL.
+
+Law of this module: standard output carries only what a program can read; what is told to a person
+goes to standard error.
+"""
+
+import json
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from refold.schemas.errors import Code, UsageError
+from refold.snapshots.grants import grant as grant_rights
+from refold.snapshots.migrate import SCHEMA, migrations
+from refold.snapshots.migrate import migrate as apply_migrations
+from refold.snapshots.preflight import findings
+from refold.topics.settings import load_settings
+
+app = typer.Typer(no_args_is_help=True, help="Make, check and open up the tables in PostgreSQL.")
+
+EXIT_FOUND: Final = 1
+_console = Console(stderr=True)
+
+Dsn = Annotated[
+    str | None,
+    typer.Option("--dsn", help="Connection string; otherwise the settings' [postgres] dsn."),
+]
+Schema = Annotated[str, typer.Option("--schema", help="Schema of the tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command()
+def migrate(dsn: Dsn = None, schema: Schema = SCHEMA, json_: Json = False) -> None:
+    """Bring the tables up to this release; does nothing when they are."""
+    done = apply_migrations(_dsn(dsn), schema)
+    if json_:
+        typer.echo(json.dumps({"schema": schema, "applied": [step.name for step in done]}))
+        return
+    for step in done:
+        _console.print(f"applied {step.number:03} {step.name}")
+    _console.print(f"schema {schema} is at version {len(migrations())}")
+
+
+@app.command()
+def check(dsn: Dsn = None, schema: Schema = SCHEMA, json_: Json = False) -> None:
+    """Say what of the server, its settings and the tables is not as it must be."""
+    found = findings(_dsn(dsn), schema)
+    if json_:
+        rows = [{"code": f.code, "what": f.what, "cure": f.cure, "fatal": f.fatal} for f in found]
+        typer.echo(json.dumps(rows))
+    else:
+        for finding in found:
+            _console.print(f"{finding.code}: {finding.what}", markup=False, soft_wrap=True)
+            _console.print(f"  what to do: {finding.cure}", markup=False, soft_wrap=True)
+        if not found:
+            _console.print(f"PostgreSQL and schema {schema} are as they must be")
+    if any(finding.fatal for finding in found):
+        raise typer.Exit(EXIT_FOUND)
+
+
+@app.command()
+def grant(
+    dsn: Dsn = None,
+    schema: Schema = SCHEMA,
+    worker: Annotated[str | None, typer.Option(help="Role of the workers.")] = None,
+    reader: Annotated[str | None, typer.Option(help="Role that reads the views.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the SQL.")] = False,
+) -> None:
+    """Give existing roles the least rights that they need; prints what was run."""
+    if worker is None and reader is None:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "No role was named.",
+            "Give --worker ROLE, --reader ROLE or both.",
+        )
+    statements = grant_rights(
+        _dsn(dsn), worker=worker, reader=reader, schema=schema, dry_run=dry_run
+    )
+    for statement in statements:
+        typer.echo(f"{statement};")
+
+
+def _dsn(given: str | None) -> str:
+    return given or load_settings().postgres.dsn

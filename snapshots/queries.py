@@ -1,0 +1,275 @@
+"""Reading for people: instances, histories, events, partitions, through the stable views.
+
+Law of this module: every answer is bounded and ordered by a key, so that the next page begins
+behind the last row (keyset paging) and a row that is written meanwhile neither hides nor doubles
+another one. The role of a reader suffices; a standby may serve.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from psycopg import sql
+
+from refold.schemas.errors import Code, UsageError
+from refold.snapshots.migrate import SCHEMA, schema_name
+from refold.snapshots.runner import Runner
+from refold.snapshots.sessions import Connection, Sessions
+
+PAGE: Final = 100
+PAGE_MOST: Final = 1_000
+
+Shape = TypeVar("Shape", bound=msgspec.Struct)
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `refold_v1.instances`."""
+
+    workflow: str
+    tenant: str
+    instance_id: str
+    partition: int
+    definition: int
+    state: str
+    state_since: datetime
+    run_status: str
+    context: Any
+    lossy: bool
+    version: int
+    last_offset: int
+    last_source: str
+    last_id: str
+    due: datetime | None
+    failure_code: str | None
+    failure_text: str | None
+    created: datetime
+    updated: datetime
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `refold_v1.events`."""
+
+    workflow: str
+    tenant: str
+    instance_id: str
+    topic_id: str
+    partition: int
+    log_offset: int
+    source: str
+    id: str
+    type: str
+    log_time: datetime
+    folded_at: datetime
+    verdict: str
+    transition: str
+    state_before: str
+    state_after: str
+    commands: list[str]
+    code: str
+    text: str
+    doubled: bool
+    resolution: str | None
+    resolved_by: int | None
+    resolution_code: str | None
+    resolution_text: str | None
+
+
+class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `refold_v1.partitions`."""
+
+    topic: str
+    partition: int
+    workflow: str
+    topic_id: str
+    partitions: int
+    consumer_group: str
+    epoch: int
+    owner: str
+    released: bool
+    marker: int
+    rows_to: int
+    decisions: int
+    digest: str
+    counts: dict[str, int]
+    base: int
+    takeovers: int
+    fence: str
+    choice: str
+    claimed: datetime
+    saved: datetime | None
+
+
+class Queries:
+    """Read-only questions to the stable views.
+
+    Args:
+        dsn: Connection string of a role with the reader's rights; a standby will do.
+        schema: The schema of the tables; its views stand in `<schema>_v1`.
+        statement_timeout_s: Longest run of one question.
+    """
+
+    def __init__(
+        self, dsn: str, schema: str = SCHEMA, *, statement_timeout_s: float = 10.0
+    ) -> None:
+        self._views = f"{schema_name(schema)}_v1"
+        self._runner = Runner(
+            Sessions(dsn, "refold:read", statement_timeout_s=statement_timeout_s, writable=False)
+        )
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._runner.sessions.close()
+
+    def instances(
+        self,
+        workflow: str,
+        *,
+        tenant: str | None = None,
+        state: str | None = None,
+        run_status: str | None = None,
+        instance_id: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE,
+    ) -> Sequence[InstanceView]:
+        """Instances in order of (tenant, instance id).
+
+        Args:
+            workflow: Whose.
+            tenant: Only this tenant's.
+            state: Only those in this state.
+            run_status: Only those with this run status.
+            instance_id: Only those with this id (one a tenant).
+            after: (tenant, instance id) of the last row of the page before.
+            limit: Rows of a page, 1 to `PAGE_MOST`.
+        """
+        wanted = {
+            "workflow": workflow,
+            "tenant": tenant,
+            "state": state,
+            "run_status": run_status,
+            "instance_id": instance_id,
+        }
+        keys = ("tenant", "instance_id")
+        return self._page("instances", InstanceView, wanted, keys, after, limit)
+
+    def history(
+        self,
+        workflow: str,
+        tenant: str,
+        instance_id: str,
+        *,
+        after: int = -1,
+        limit: int = PAGE,
+    ) -> Sequence[EventView]:
+        """What became of every record of one instance, in log order.
+
+        Args:
+            workflow: Whose.
+            tenant: Tenant of the instance.
+            instance_id: Its id.
+            after: Offset of the last row of the page before.
+            limit: Rows of a page, 1 to `PAGE_MOST`.
+        """
+        wanted = {"workflow": workflow, "tenant": tenant, "instance_id": instance_id}
+        return self._page("events", EventView, wanted, ("log_offset",), (after,), limit)
+
+    def event(self, source: str, event_id: str, *, limit: int = PAGE) -> Sequence[EventView]:
+        """Every record with this identity: the first one and its repeats, in log order.
+
+        Args:
+            source: `ce_source`.
+            event_id: `ce_id`.
+            limit: Rows, 1 to `PAGE_MOST`.
+        """
+        # Two branches, each with an index of its own: applied ones, and the others.
+        question = sql.SQL("""
+            SELECT * FROM (
+                SELECT {columns} FROM {events}
+                WHERE id = %(id)s AND source = %(source)s AND verdict = 'applied' AND NOT doubled
+                UNION ALL
+                SELECT {columns} FROM {events}
+                WHERE id = %(id)s AND source = %(source)s AND (verdict <> 'applied' OR doubled)
+            ) found ORDER BY topic_id, partition, log_offset LIMIT %(limit)s""").format(
+            columns=_columns(EventView), events=sql.Identifier(self._views, "events")
+        )
+        values = {"id": event_id, "source": source, "limit": _bounded(limit)}
+        return self._ask(question, values, EventView)
+
+    def rejected(
+        self,
+        workflow: str,
+        *,
+        partition: int | None = None,
+        verdict: str | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = PAGE,
+    ) -> Sequence[EventView]:
+        """Refused, conflicting, poison and parked records, in order of (partition, offset)."""
+        wanted = {"workflow": workflow, "partition": partition, "verdict": verdict}
+        keys = ("partition", "log_offset")
+        one_of = ("refused", "conflict", "poison", "parked")
+        return self._page("events", EventView, wanted, keys, after, limit, one_of)
+
+    def partitions(self, workflow: str | None = None) -> Sequence[PartitionView]:
+        """Every partition that was ever claimed, in order of (topic, partition)."""
+        wanted = {"workflow": workflow}
+        keys = ("topic", "partition")
+        return self._page("partitions", PartitionView, wanted, keys, None, PAGE_MOST)
+
+    def _page(
+        self,
+        view: str,
+        shape: type[Shape],
+        wanted: dict[str, Any],
+        keys: Sequence[str],
+        after: Sequence[Any] | None,
+        limit: int,
+        verdicts: Sequence[str] = (),
+    ) -> Sequence[Shape]:
+        given = {name: value for name, value in wanted.items() if value is not None}
+        terms: list[sql.Composable] = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in given
+        ]
+        values = {**given, "limit": _bounded(limit)}
+        order = sql.SQL(", ").join(map(sql.Identifier, keys))
+        if after is not None:
+            marks = {f"after_{number}": value for number, value in enumerate(after)}
+            values |= marks
+            terms.append(
+                sql.SQL("({}) > ({})").format(
+                    order, sql.SQL(", ").join(map(sql.Placeholder, marks))
+                )
+            )
+        if verdicts:
+            terms.append(sql.SQL("verdict = ANY (%(verdicts)s)"))
+            values["verdicts"] = list(verdicts)
+        question = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %(limit)s").format(
+            _columns(shape),
+            sql.Identifier(self._views, view),
+            sql.SQL(" AND ").join(terms) if terms else sql.SQL("true"),
+            order,
+        )
+        return self._ask(question, values, shape)
+
+    def _ask(
+        self, question: sql.Composed, values: dict[str, Any], shape: type[Shape]
+    ) -> Sequence[Shape]:
+        names = shape.__struct_fields__
+
+        def work(connection: Connection) -> Sequence[Shape]:
+            found = connection.execute(question, values)
+            return [shape(**dict(zip(names, row, strict=True))) for row in found]
+
+        return self._runner.run("a question to the views", work)
+
+
+def _columns(shape: type[msgspec.Struct]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, shape.__struct_fields__))
+
+
+def _bounded(limit: int) -> int:
+    if 1 <= limit <= PAGE_MOST:
+        return limit
+    what = f"Expected a page of 1 to {PAGE_MOST} rows, but {limit} were asked for."
+    raise UsageError(Code.BAD_COMMAND_LINE, what, "Ask for the next page with the last key.")
