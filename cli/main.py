@@ -36,6 +36,7 @@ class Entry:
 ENTRIES: Final[dict[str, Entry]] = {
     "graph": Entry("refold.cli.graph", "Draw a definition, or say what changed between two."),
     "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
+    "worker": Entry("refold.cli.worker", "Fold the partitions that the group gives to it."),
     "db": Entry("refold.cli.db", "Make, check and open up the tables in PostgreSQL."),
 }
 """Every command, in the order that `refold --help` shows them."""

@@ -12,7 +12,11 @@ from typing import Annotated
 import typer
 
 from refold.cli.load import load_workflows
+from refold.cli.logs import configure
+from refold.cli.supervisor import supervise
+from refold.processors.endpoint import Endpoint
 from refold.processors.service import build_worker
+from refold.processors.worker import Worker
 from refold.topics.settings import load_settings
 
 app = typer.Typer()
@@ -23,13 +27,27 @@ def worker(
     definitions: Annotated[
         list[str], typer.Argument(metavar="MODULE:NAME…", help="Definitions to fold.")
     ],
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, help="Worker processes to run on this machine.")
+    ] = 1,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Fold the partitions that the group gives to this process, until SIGTERM or Ctrl-C."""
+    configure(log_level)
     settings = load_settings()
     workflows = load_workflows(definitions)
+    port = settings.worker.http_port
+    if processes > 1:
+        raise typer.Exit(supervise(definitions, processes, port))
     running = build_worker(settings, workflows)
+    endpoint = Endpoint(running.health, settings.worker.http_host, port) if port >= 0 else None
+    if endpoint is not None:
+        endpoint.start()
+    _run(running)
 
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # signal's signature
+
+def _run(running: Worker) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         running.stop()
 
     signal.signal(signal.SIGTERM, stop)

@@ -90,6 +90,14 @@ class Assignment:
         """Name of the workflow whose event topic this is."""
         return self._topics[topic].name
 
+    def lag(self, partition: Partition) -> int:
+        """Records between the position and the end as the client last heard it; loop only."""
+        if self.consumer is None:
+            return 0
+        place = TopicPartition(partition.topic, partition.number)
+        marks = self.consumer.get_watermark_offsets(place, cached=True)
+        return max(0, marks[1] - partition.position) if marks else 0
+
     # Callbacks of the group: they run inside `consume` only.
 
     def assigned(self, consumer: Consumer, added: list[TopicPartition]) -> None:

@@ -34,6 +34,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows_to: int = 0
     instances: int = 0
     unsaved: int = 0
+    lag: int = 0
+    """Records between the position and the end of the log as last fetched."""
     counts: dict[str, int] = {}
     code: str = ""
     """Code of what keeps it from being live, empty if nothing."""
@@ -52,14 +54,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     def troubles(self, now_s: float) -> list[str]:
         """Why this worker is not ready, a sentence for each reason; empty when it is."""
-        found = []
-        if now_s - self.at_s > OLD_S:
-            found.append(f"the loop has not turned for {now_s - self.at_s:.0f} s")
+        found = self.age(now_s)
         for each in self.partitions:
             if each.phase != Phase.LIVE:
                 why = f": {each.code} {each.text}" if each.code else ""
                 found.append(f"{each.topic}[{each.partition}] is {each.phase}{why}")
         return found
+
+    def age(self, now_s: float) -> list[str]:
+        """A reason if the loop has not turned for too long."""
+        age_s = now_s - self.at_s
+        return [f"the loop has not turned for {age_s:.0f} s"] if age_s > OLD_S else []
 
 
 class Health:
@@ -76,7 +81,7 @@ class Health:
         if now_s - self.status.at_s < EVERY_S:
             return
         owned = list(assignment.partitions.values())
-        partitions = [_owned(each, keeper) for each in owned]
+        partitions = [_owned(each, keeper, assignment.lag(each)) for each in owned]
         for (topic, number), waiting in assignment.waiting.items():
             fence = waiting.fence
             partitions.append(
@@ -99,7 +104,7 @@ class Health:
         )
 
 
-def _owned(partition: Partition, keeper: Keeper) -> PartitionStatus:
+def _owned(partition: Partition, keeper: Keeper, lag: int) -> PartitionStatus:
     return PartitionStatus(
         topic=partition.topic,
         partition=partition.number,
@@ -112,5 +117,6 @@ def _owned(partition: Partition, keeper: Keeper) -> PartitionStatus:
         rows_to=partition.rows_to,
         instances=len(partition.held),
         unsaved=keeper.backlog(partition),
+        lag=lag,
         counts=dict(partition.counts),
     )

@@ -108,6 +108,9 @@ class Worker(_Section):
     """Instance rows and event-log index lag the fold by at most this."""
     takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
     """Snapshots are written often enough that a successor needs at most this."""
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Field(ge=-1, le=65_535)] = -1
+    """/livez, /readyz, /status and /metrics; 0 takes a free port, -1 serves none."""
     snapshot_max_age_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
     """A partition with unsaved state is saved at least that often."""
     rows: bool = True

@@ -1,0 +1,163 @@
+"""/livez, /readyz and /metrics of a worker, from the last published status.
+
+Law of this module: reads `Health` and nothing else (P1); binds to the address that it is given,
+answers GET only, and shows no payload and no secret.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from threading import Thread
+from time import monotonic
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from refold.processors.health import Health, PartitionStatus
+from refold.processors.partition import Phase
+from refold.schemas.errors import Code, UsageError
+
+CONTENT: Final = "text/plain; version=0.0.4; charset=utf-8"
+JSON: Final = "application/json"
+_BY_PARTITION: Final = ("workflow", "partition")
+
+Answer = tuple[str, str, bytes]
+
+
+class StatusCollector(Collector):
+    """The published status as metrics; names are in docs/metrics.md."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, as of the last turn of the loop."""
+        status = self._health.status
+        yield _gauge(
+            "refold_loop_age_seconds", "Since the loop last turned.", monotonic() - status.at_s
+        )
+        yield _gauge(
+            "refold_takeover_seconds",
+            "Predicted replay if this worker died now.",
+            status.takeover_s,
+        )
+        yield _counter("refold_transactions", "Kafka transactions committed.", status.transactions)
+        yield _counter("refold_aborts", "Kafka transactions aborted.", status.aborts)
+        yield from _partitions(status.partitions)
+
+
+def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
+    held = list(partitions)
+    records = CounterMetricFamily(
+        "refold_records",
+        "Records by first verdict; resolutions as resolved.<verdict>.",
+        labels=(*_BY_PARTITION, "verdict"),
+    )
+    for each in held:
+        for verdict, count in each.counts.items():
+            records.add_metric([each.workflow, str(each.partition), verdict], count)
+    yield records
+    yield _each(held, "refold_lag_records", "Records behind the end.", lambda each: each.lag)
+    yield _each(
+        held, "refold_unsaved_records", "Rows and records not saved.", lambda each: each.unsaved
+    )
+    yield _each(held, "refold_instances", "Instances in memory.", lambda each: each.instances)
+    yield _each(
+        held,
+        "refold_marker_age_records",
+        "Records folded since the marker.",
+        lambda each: each.position - each.marker,
+    )
+    yield _each(
+        held,
+        "refold_fenced",
+        "1 while a person or a check must free the partition.",
+        lambda each: int(each.phase == Phase.FENCED),
+    )
+
+
+class Endpoint:
+    """Serves one worker's health on its own thread.
+
+    Args:
+        health: What the loop publishes.
+        host: Address to bind; keep it inside the cluster.
+        port: 1 to 65535; 0 takes a free one.
+
+    Raises:
+        UsageError: BAD_SETTING, the address cannot be bound.
+    """
+
+    def __init__(self, health: Health, host: str, port: int) -> None:
+        self._health = health
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(StatusCollector(health))
+        try:
+            self._server = make_server(host, port, self._app, WSGIServer, _Quiet)
+        except (OSError, OverflowError) as error:
+            raise UsageError(
+                Code.BAD_SETTING,
+                f"The health endpoint cannot listen on {host}:{port}: {error}.",
+                "Set worker.http_port to a free port, or to -1 for none.",
+            ) from error
+        self.port: int = self._server.server_port
+        self._thread = Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _app(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        status, content, body = self._answer(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        start_response(status, [("Content-Type", content), ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if method != "GET":
+            return "405 Method Not Allowed", CONTENT, b"GET only\n"
+        if path == "/metrics":
+            return "200 OK", CONTENT, generate_latest(self._registry)
+        status = self._health.status
+        if path in {"/readyz", "/livez"}:
+            late = status.age(monotonic())
+            troubles = status.troubles(monotonic()) if path == "/readyz" else late
+            body = {"worker": status.worker, "ready": not troubles, "reasons": troubles}
+            line = "503 Service Unavailable" if troubles else "200 OK"
+            return line, JSON, msgspec.json.encode(body)
+        if path == "/status":
+            return "200 OK", JSON, msgspec.json.encode(status)
+        return "404 Not Found", CONTENT, b"/livez /readyz /status /metrics\n"
+
+
+class _Quiet(WSGIRequestHandler):
+    """No line on stderr for every probe."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _each(
+    partitions: Iterable[PartitionStatus],
+    name: str,
+    text: str,
+    value: Callable[[PartitionStatus], float],
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=_BY_PARTITION)
+    for each in partitions:
+        family.add_metric([each.workflow, str(each.partition)], value(each))
+    return family
