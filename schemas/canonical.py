@@ -8,10 +8,10 @@ outside UTC (their zone would be lost), sets, halves of surrogate pairs. U+0000 
 like others here. docs/formats.md holds the format, golden vectors hold the bytes.
 """
 
+import dataclasses
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import cache
 from hashlib import blake2b
 from math import isfinite
 from typing import Any, Final, Generic, TypeVar
@@ -19,7 +19,7 @@ from uuid import UUID
 
 import msgspec
 
-from refold.schemas.derive import unscaled_bytes
+from refold.schemas.decimals import unscaled_bytes
 from refold.schemas.errors import Code, DefinitionError, RecordError
 from refold.schemas.faults import fault_in
 from refold.schemas.shapes import (
@@ -120,14 +120,19 @@ class Canonical(Generic[T]):
         return self.from_value(value if upcast is None else upcast(value))
 
 
-@cache
 def canonical_of(cls: type[T]) -> Canonical[T]:
     """Canonical encoding of a frozen struct, dataclass or pydantic model; made once for each.
 
     Raises:
         DefinitionError: NOT_STORABLE, naming type, field and cure.
     """
-    return Canonical(cls)
+    known = _KNOWN.get(cls)
+    if known is None:
+        known = _KNOWN[cls] = Canonical(cls)
+    return known
+
+
+_KNOWN: Final[dict[type, Canonical[Any]]] = {}
 
 
 def _same(value: Any) -> Any:
@@ -140,18 +145,24 @@ def _same(value: Any) -> Any:
 def _to(shape: Shape) -> Change | None:
     match shape:
         case Items(item):
-            inner = _to(item)
-            return None if inner is None else lambda value: [inner(each) for each in value]
-        case Entries(value=item):
-            inner = _to(item)
-            return None if inner is None else (
-                lambda value: {key: inner(each) for key, each in value.items()}
-            )
+            return _each(_to(item))
+        case Entries(item):
+            return _each_value(_to(item))
         case Choice(branches):
             return _choice_to(branches)
         case Record():
             return _record_to(shape)
     return None
+
+
+def _each(change: Change | None) -> Change | None:
+    return None if change is None else lambda value: [change(each) for each in value]
+
+
+def _each_value(change: Change | None) -> Change | None:
+    if change is None:
+        return None
+    return lambda value: {key: change(each) for key, each in value.items()}
 
 
 def _record_to(shape: Record) -> Change | None:
@@ -170,14 +181,15 @@ def _native(shape: Record) -> bool:
         return plain and all(
             info.encode_name == info.name for info in msgspec.structs.fields(shape.cls)
         )
+    if shape.maker == "dataclass":
+        return all(info.init for info in dataclasses.fields(shape.cls))
     return False
 
 
 def _choice_to(branches: tuple[Shape, ...]) -> Change | None:
     rest = [branch for branch in branches if branch != Scalar("null")]
     if len(rest) == 1:
-        only = _to(rest[0])
-        return None if only is None else lambda value: None if value is None else only(value)
+        return _optional(_to(rest[0]))
     table = {python_type(branch): (label(branch), _to(branch) or _same) for branch in rest}
 
     def change(value: Any) -> Value:
@@ -187,6 +199,10 @@ def _choice_to(branches: tuple[Shape, ...]) -> Change | None:
         return {name: inner(value)}
 
     return change
+
+
+def _optional(change: Change | None) -> Change | None:
+    return None if change is None else lambda value: None if value is None else change(value)
 
 
 def label(shape: Shape) -> str:
@@ -383,8 +399,10 @@ def _refuse_if(source: Source, wrong: str) -> None:
 def _check_choice(source: Source, shape: Choice, at: str) -> None:
     for index, branch in enumerate(shape.branches):
         cls = python_type(branch)
-        test = f"{at} is None" if cls is type(None) else (
-            f"type({at}) is {source.constant('cls', cls)}"
+        test = (
+            f"{at} is None"
+            if cls is type(None)
+            else (f"type({at}) is {source.constant('cls', cls)}")
         )
         with source.block(f"{'el' if index else ''}if {test}:"):
             _check(source, branch, at)

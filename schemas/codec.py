@@ -6,23 +6,25 @@ damage. Both are plain functions held in slots, because they run for every recor
 """
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from refold.schemas.derive import (
     Schema,
     fingerprint_of,
     full_name,
+    meaning_of,
     parse,
     parse_text,
     schema_of,
     text_of,
 )
 from refold.schemas.errors import Code, InvariantViolation, RecordError
+from refold.schemas.evolve import Upcast, build, foreign_shape
 from refold.schemas.faults import fault_in
 from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
 from refold.schemas.reading import Reader, Unresolvable, reader_of
 from refold.schemas.shapes import Record, shape_of
+from refold.schemas.varint import Damage
 from refold.schemas.writing import writer_of
 
 T = TypeVar("T")
@@ -67,9 +69,7 @@ class Codec(Generic[T]):
         """Full text of every schema that can be read, by fingerprint."""
         return {head[2:]: text for head, (text, _) in self._readers.items()}
 
-    def add_writer(
-        self, schema_text: str, upcast: Callable[[dict[str, Any]], Any] | None = None
-    ) -> bytes:
+    def add_writer(self, schema_text: str, upcast: Upcast | None = None) -> bytes:
         """Learn to read what an older or newer schema wrote; gives its fingerprint.
 
         Args:
@@ -86,12 +86,16 @@ class Codec(Generic[T]):
         head, text = MARKER + fingerprint_of(schema), text_of(schema)
         known = self._readers.get(head)
         if known is not None and upcast is None:
-            if known[0] != text:
+            if meaning_of(parse_text(known[0])) != meaning_of(schema):
                 raise _collision(self.name, head[2:])
             return head[2:]
         parsed, named = parse(schema)
         try:
-            reader = reader_of(parsed, named, self.shape)
+            reader = (
+                reader_of(parsed, named, self.shape)
+                if upcast is None
+                else self._lifted(reader_of(parsed, named, foreign_shape(parsed, named)), upcast)
+            )
         except Unresolvable as error:
             raise RecordError(
                 Code.SCHEMA_INCOMPATIBLE,
@@ -102,15 +106,30 @@ class Codec(Generic[T]):
         self._readers[head] = (text, reader)
         return head[2:]
 
+    def _lifted(self, read: Reader, upcast: Upcast) -> Reader:
+        def lifted(data: bytes, at: int) -> Any:
+            found = build(self.shape, upcast(read(data, at)))
+            fault = fault_in(self.shape, found, self.name, utc=False)
+            if fault:
+                raise Damage(f"its upcaster gave a value that does not fit: {fault}")
+            return found
 
-@cache
+        return lifted
+
+
 def codec_of(cls: type[T]) -> Codec[T]:
     """The codec of a frozen struct, dataclass or pydantic model; made once for each class.
 
     Raises:
         DefinitionError: SCHEMA_INVALID, naming type, field and cure.
     """
-    return Codec(cls)
+    known = _KNOWN.get(cls)
+    if known is None:
+        known = _KNOWN[cls] = Codec(cls)
+    return known
+
+
+_KNOWN: Final[dict[type, Codec[Any]]] = {}
 
 
 def _encode(shape: Record, head: bytes) -> Callable[[Any], bytes]:

@@ -10,18 +10,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal
-from functools import cache
 from typing import Any, Final
 
 import fastavro
 import fastavro.schema
 
-from refold.schemas.errors import Code, DefinitionError
+from refold.schemas.decimals import unscaled_bytes
+from refold.schemas.errors import Code, DefinitionError, InvariantViolation
+from refold.schemas.faults import fault_in
 from refold.schemas.shapes import (
     AVRO_NAME,
     REQUIRED,
     Choice,
+    Digits,
     Entries,
     Field,
     Items,
@@ -53,7 +54,6 @@ _SCALARS: Final[Mapping[str, Any]] = {
 }
 
 
-@cache
 def schema_of(cls: type) -> Schema:
     """Avro schema of a user's type. Not to be changed by the caller.
 
@@ -71,7 +71,7 @@ def text_of(schema: object) -> str:
     return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse(schema: object) -> tuple[Any, dict[str, Any]]:
+def parse(schema: Any) -> tuple[Any, dict[str, Any]]:
     """Check a schema; gives it with full names, and its named types by full name.
 
     Raises:
@@ -110,7 +110,7 @@ def parse_text(text: str) -> Schema:
     return schema
 
 
-def fingerprint_of(schema: object) -> bytes:
+def fingerprint_of(schema: Any) -> bytes:
     """CRC-64-AVRO of the Parsing Canonical Form: 8 bytes, little-endian, as records carry it."""
     form = fastavro.schema.to_parsing_canonical_form(schema)
     return bytes.fromhex(fastavro.schema.fingerprint(form, "CRC-64-AVRO"))
@@ -125,6 +125,57 @@ def full_name(schema: Schema) -> str:
     """Avro full name of a named schema."""
     name, space = schema["name"], schema.get("namespace", "")
     return name if "." in name or not space else f"{space}.{name}"
+
+
+_LOGICAL: Final = frozenset(
+    {
+        ("int", "date"),
+        ("long", "timestamp-micros"),
+        ("long", "timestamp-millis"),
+        ("string", "uuid"),
+        ("bytes", "decimal"),
+        ("fixed", "decimal"),
+    }
+)
+
+
+def logical_of(schema: Schema) -> str:
+    """Logical type of a schema as far as it is known here; others are ignored, as Avro says."""
+    logical = str(schema.get("logicalType", ""))
+    return logical if (schema["type"], logical) in _LOGICAL else ""
+
+
+def same_name(one: str, other: str) -> bool:
+    """Two named types match by their unqualified names (Avro 1.12, "Schema Resolution")."""
+    return one.rpartition(".")[2] == other.rpartition(".")[2]
+
+
+def meaning_of(schema: Any) -> str:
+    """Everything of a schema that decides what its bytes mean, as one text.
+
+    The Parsing Canonical Form leaves out logical types, precision and scale; docs, defaults and
+    aliases are left out here too, because bytes mean the same without them.
+    """
+    return text_of(_meaning(parse(schema)[0]))
+
+
+_MEANS: Final = ("type", "name", "size", "symbols", "logicalType", "precision", "scale")
+
+
+def _meaning(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_meaning(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return {"type": schema}
+    found = {key: schema[key] for key in _MEANS if key in schema}
+    for key in ("items", "values"):
+        if key in schema:
+            found[key] = _meaning(schema[key])
+    if "fields" in schema:
+        found["fields"] = [
+            {"name": field["name"], "type": _meaning(field["type"])} for field in schema["fields"]
+        ]
+    return found
 
 
 class _Derivation:
@@ -145,7 +196,10 @@ class _Derivation:
         if not AVRO_NAME.match(field.name):
             refuse(where, "has a name that Avro does not allow", "Use ASCII letters, digits and _.")
         shape = field.shape
-        if isinstance(shape, Choice) and field.default is not REQUIRED:
+        if field.default is not REQUIRED:
+            fault = fault_in(shape, field.default, "it", utc=False)
+            if fault:
+                refuse(where, f"has a default that does not fit: {fault}", "Correct the default.")
             shape = default_first(shape, field.default)
         found: Schema = {"name": field.name, "type": self.shape(shape, space, where)}
         if field.default is not REQUIRED:
@@ -158,9 +212,9 @@ class _Derivation:
         match shape:
             case Scalar(kind):
                 return _SCALARS[kind]
-            case Number(None):
+            case Number(digits) if digits is None:
                 refuse(where, "is a Decimal without bounds", "Annotated[Decimal, Digits(10, 2)].")
-            case Number(digits):
+            case Number(Digits() as digits):
                 return {"type": "bytes", "logicalType": "decimal",
                         "precision": digits.precision, "scale": digits.scale}  # fmt: skip
             case Symbols():
@@ -175,6 +229,7 @@ class _Derivation:
                 return self._union(branches, space, where)
             case Record():
                 return self.record(shape, space, where)
+        raise InvariantViolation(f"No Avro schema for {shape}.")
 
     def _union(self, branches: tuple[Shape, ...], space: str, where: str) -> list[Any]:
         found = [self.shape(branch, space, where) for branch in branches]
@@ -228,8 +283,10 @@ def _takes_no_bytes(shape: Shape) -> bool:
     return shape == Scalar("null")
 
 
-def default_first(shape: Choice, default: object) -> Choice:
-    """Avro wants the default's branch first."""
+def default_first(shape: Shape, default: object) -> Shape:
+    """A union with the default's branch first, as Avro wants it; other shapes as they are."""
+    if not isinstance(shape, Choice):
+        return shape
     first = [branch for branch in shape.branches if python_type(branch) is type(default)]
     return Choice((*first, *(branch for branch in shape.branches if branch not in first)))
 
@@ -238,7 +295,7 @@ def default_json(shape: Shape, value: Any) -> Any:
     """A default as Avro's JSON writes it: bytes as ISO-8859-1 text, moments as numbers."""
     match shape:
         case Scalar("bytes"):
-            return value.decode("iso-8859-1")
+            return str(value, "iso-8859-1")
         case Scalar("datetime"):
             return (value - EPOCH) // (datetime.resolution)
         case Scalar("date"):
@@ -258,24 +315,3 @@ def default_json(shape: Shape, value: Any) -> Any:
         case Record(fields=fields):
             return {f.name: default_json(f.shape, getattr(value, f.name)) for f in fields}
     return value
-
-
-def unscaled_bytes(value: Decimal, precision: int, scale: int) -> bytes:
-    """A decimal number as Avro's two's complement bytes.
-
-    Raises:
-        ValueError: It is not finite, or does not fit precision and scale exactly.
-    """
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        raise ValueError("is not a finite number")
-    misfit = f"does not fit {precision} digits with {scale} after the point"
-    unscaled = int("".join(map(str, digits)))
-    shift = exponent + scale if unscaled else 0
-    if unscaled and (value.adjusted() >= precision - scale or -shift > len(digits)):
-        raise ValueError(misfit)  # before a power of ten is computed that fills the memory
-    if shift < 0 and unscaled % 10**-shift:
-        raise ValueError(misfit)
-    unscaled = unscaled * 10**shift if shift >= 0 else unscaled // 10**-shift
-    size = (unscaled.bit_length() + 8) // 8
-    return (-unscaled if sign else unscaled).to_bytes(size, "big", signed=True)

@@ -149,6 +149,6 @@ class InvariantViolation(RefoldError):
         )
 
     @classmethod
-    def of(cls, code: Code, what: str, cure: str, where: dict[str, object]) -> Self:  # noqa: ARG003
+    def of(cls, code: Code, what: str, cure: str, where: dict[str, object]) -> Self:
         """Build from parts; code and cure are always the same here."""
         return cls(what, **where)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from refold.schemas.derive import unscaled_bytes
+from refold.schemas.decimals import unscaled_bytes
 from refold.schemas.shapes import (
     Choice,
     Entries,

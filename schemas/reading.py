@@ -11,13 +11,13 @@ end, a table without the entry) and by one look at the end: no byte may be left 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
-from decimal import Context, Decimal
 from math import isfinite
 from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
-from refold.schemas.derive import EPOCH, EPOCH_DAY
+from refold.schemas.decimals import decimal_of
+from refold.schemas.derive import EPOCH, EPOCH_DAY, logical_of, same_name
 from refold.schemas.shapes import (
     Choice,
     Entries,
@@ -101,7 +101,7 @@ class _Reading:
                 return self._entries(schema["values"], value, where)
             case Record() if kind in ("record", "error"):
                 return self._record(schema, shape, where)
-        return self._refuse(schema, where)
+        return str(self._refuse(schema, where))
 
     def _resolved(self, schema: Any) -> Any:
         if isinstance(schema, str):
@@ -109,7 +109,7 @@ class _Reading:
         return schema
 
     def _refuse(self, schema: Any, where: str) -> Any:
-        logical = schema.get("logicalType", "")
+        logical = logical_of(schema)
         found = f"{schema['type']} ({logical})" if logical else schema["type"]
         raise Unresolvable(f"{where} was written as {found}, which this code does not read there")
 
@@ -123,7 +123,7 @@ class _Reading:
             with source.block(f"{'el' if position else ''}if {index} == {2 * position}:"):
                 self._branch_of_union(schema, shape, where, found)
         with source.block("else:"):
-            source.line(f"raise Damage('a union has no such branch')")
+            source.line("raise Damage('a union has no such branch')")
         return found
 
     def _branch_of_union(self, schema: Any, shape: Shape, where: str, found: str) -> None:
@@ -159,8 +159,8 @@ class _Reading:
             return False
         return True
 
-    def _scalar(self, schema: Any, shape: Scalar, where: str) -> str:
-        kind, logical = schema["type"], schema.get("logicalType", "")
+    def _scalar(self, schema: Any, shape: Scalar, where: str) -> str:  # noqa: PLR0912  # a table
+        kind, logical = schema["type"], logical_of(schema)
         source = self.source
         match shape.kind, kind, logical:
             case "null", "null", _:
@@ -183,6 +183,8 @@ class _Reading:
                 return f"{self._bytes()}.decode()"
             case "bytes", "bytes" | "string", "":
                 return self._bytes()
+            case "bytes", "fixed", "":
+                return self._fixed(schema)
             case "datetime", "long", "timestamp-micros" | "timestamp-millis":
                 return self._moment(logical)
             case "date", "int", "date":
@@ -222,6 +224,9 @@ class _Reading:
         source.line(f"{found} = data[i : (i := i + {found})]")
         return found
 
+    def _fixed(self, schema: Any) -> str:
+        return self._held(f"data[i : (i := i + {int(schema['size'])})]")
+
     def _float(self, kind: str) -> str:
         found, size = self.source.name(), 8 if kind == "double" else 4
         self.source.line(f"({found},) = float{size}(data, i); i += {size}")
@@ -237,7 +242,10 @@ class _Reading:
         return found
 
     def _moment(self, logical: str) -> str:
-        delta, epoch = self.source.constant("delta", timedelta), self.source.constant("epoch", EPOCH)
+        delta, epoch = (
+            self.source.constant("delta", timedelta),
+            self.source.constant("epoch", EPOCH),
+        )
         number = self._number_at("long")
         parts = f"0, 0, {number}" if logical == "timestamp-micros" else f"0, 0, 0, {number}"
         return self._held(f"{epoch} + {delta}({parts})")
@@ -246,13 +254,10 @@ class _Reading:
         digits, kind = shape.digits, schema["type"]
         precision, scale = schema.get("precision", 0), schema.get("scale", 0)
         fits = digits is None or (digits.scale == scale and precision <= digits.precision)
-        if schema.get("logicalType") != "decimal" or not fits:
+        if logical_of(schema) != "decimal" or not fits:
             self._refuse(schema, where)
-        if kind == "fixed":
-            raw = self._held(f"data[i : (i := i + {int(schema['size'])})]")
-        else:
-            raw = self._bytes()
-        make = self.source.constant("decimal", _decimal)
+        raw = self._fixed(schema) if kind == "fixed" else self._bytes()
+        make = self.source.constant("decimal", decimal_of)
         return self._held(f"{make}({raw}, {int(precision)}, {int(scale)})")
 
     def _symbol(self, schema: Any, shape: Symbols, where: str) -> str:
@@ -313,7 +318,9 @@ class _Reading:
                 skip = self.source.constant("skip", skipper(written["type"], self.named))
                 self.source.line(f"i = {skip}(data, i)")
             else:
-                values[field.name] = self.value(written["type"], field.shape, f"{where}.{field.name}")
+                values[field.name] = self.value(
+                    written["type"], field.shape, f"{where}.{field.name}"
+                )
         return self._made(shape, values, where)
 
     def _made(self, shape: Record, values: dict[str, str], where: str) -> str:
@@ -322,7 +329,9 @@ class _Reading:
         for field in shape.fields:
             if field.name in values:
                 named = f"{field.name!r}: " if keywords else f"{field.name}="
-                plain = not keywords and not field.keyword and len(arguments) == _index(shape, field)
+                plain = (
+                    not keywords and not field.keyword and len(arguments) == _index(shape, field)
+                )
                 arguments.append(values[field.name] if plain else named + values[field.name])
             elif not field.optional:
                 raise Unresolvable(f"{where}.{field.name} was not written, and has no default")
@@ -352,11 +361,6 @@ def _index(shape: Record, field: Field) -> int:
     return shape.fields.index(field)
 
 
-def same_name(one: str, other: str) -> bool:
-    """Two named types match by their unqualified names (Avro 1.12, "Schema Resolution")."""
-    return one.rpartition(".")[2] == other.rpartition(".")[2]
-
-
 _EXACT: Final[Mapping[str, tuple[str, str]]] = {
     "null": ("null", ""),
     "bool": ("boolean", ""),
@@ -372,7 +376,7 @@ _EXACT: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _exact(schema: Any, shape: Shape) -> bool:
-    kind, logical = schema["type"], schema.get("logicalType", "")
+    kind, logical = schema["type"], logical_of(schema)
     match shape:
         case Scalar(own):
             return _EXACT[own] == (kind, logical)
@@ -393,13 +397,3 @@ def _uuid(raw: bytes) -> UUID:
     if str(found) != text.lower():  # UUID() also takes braces, prefixes and no dashes
         raise Damage("a text is no UUID as RFC 9562 writes it")
     return found
-
-
-_WIDE: Final = Context(prec=1000)
-
-
-def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
-    unscaled = int.from_bytes(raw, "big", signed=True)
-    if not raw or abs(unscaled) >= 10**precision:
-        raise Damage(f"a decimal number does not have 1 to {precision} digits")
-    return Decimal(unscaled).scaleb(-scale, _WIDE)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -81,9 +80,7 @@ class WasNamed:
 
 
 _CONTAINERS: Final = (tuple, list, dict, object)
-Kind = Literal[
-    "null", "bool", "int", "int32", "float", "str", "bytes", "datetime", "date", "uuid"
-]
+Kind = Literal["null", "bool", "int", "int32", "float", "str", "bytes", "datetime", "date", "uuid"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,7 +199,6 @@ _CURE: Final = (
 )
 
 
-@cache
 def shape_of(cls: type) -> Record:
     """Shape of a frozen `msgspec.Struct`, dataclass or pydantic model.
 

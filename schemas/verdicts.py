@@ -26,9 +26,7 @@ class Verdict(StrEnum):
     POISON = "poison"
 
 
-DECIDED: Final = frozenset(
-    {Verdict.REFUSED, Verdict.CONFLICT, Verdict.POISON, Verdict.PARKED}
-)
+DECIDED: Final = frozenset({Verdict.REFUSED, Verdict.CONFLICT, Verdict.POISON, Verdict.PARKED})
 """Verdicts whose record goes to the decision log with its bytes and its reason."""
 
 

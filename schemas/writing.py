@@ -12,7 +12,8 @@ from math import isfinite
 from struct import Struct
 from typing import Any
 
-from refold.schemas.derive import EPOCH, EPOCH_DAY, default_first, unscaled_bytes
+from refold.schemas.decimals import unscaled_bytes
+from refold.schemas.derive import EPOCH, EPOCH_DAY, default_first
 from refold.schemas.shapes import (
     REQUIRED,
     Choice,
@@ -103,7 +104,7 @@ class _Writing:
 
     def _field(self, field: Field, at: str) -> list[str]:
         shape = field.shape
-        if isinstance(shape, Choice) and field.default is not REQUIRED:
+        if field.default is not REQUIRED:
             shape = default_first(shape, field.default)
         return self.value(shape, self._held(f"{at}.{field.name}"))
 
@@ -140,8 +141,10 @@ class _Writing:
         source, found = self.source, self.source.name("u")
         for index, branch in enumerate(shape.branches):
             cls = python_type(branch)
-            test = f"{at} is None" if cls is type(None) else (
-                f"type({at}) is {source.constant('cls', cls)}"
+            test = (
+                f"{at} is None"
+                if cls is type(None)
+                else (f"type({at}) is {source.constant('cls', cls)}")
             )
             with source.block(f"{'el' if index else ''}if {test}:"):
                 parts = [source.constant("branch", zigzag(index)), *self.value(branch, at)]
