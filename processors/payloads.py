@@ -1,14 +1,18 @@
 """Payloads of parked records, fetched from the log when a redrive releases them (P28).
 
 Law of this module: reads with a group-less consumer of its own; what is gone is simply absent,
-and the fold refuses the redrive with the list.
+and the fold refuses the redrive with the list. A redrive begins a run, so that its instance's
+queue is known before the run is folded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import Consumer, Message
 
+from refold.processors.batch import Released, Run
 from refold.processors.clients import Clients
+from refold.processors.engine_events import REDRIVE
+from refold.processors.fold import needed
 from refold.processors.partition import Partition
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError
@@ -50,6 +54,30 @@ class Payloads:
         finally:
             reader.close()
         return found
+
+
+def run_end(pairs: Run) -> int:
+    """How many of these records may be folded as one run: up to the next redrive."""
+    redrive = REDRIVE.name
+    for place, (_, event) in enumerate(pairs):
+        if isinstance(event, EventRecord) and event.type == redrive and place:
+            return place
+    return len(pairs)
+
+
+def released(partition: Partition, run: Run, payloads: Payloads) -> Released:
+    """Payloads that a redrive at the head of this run needs; nothing for any other run.
+
+    Args:
+        partition: Its memory holds everything before the run.
+        run: As `run_end` cut it.
+        payloads: Fetches them.
+    """
+    event = run[0][1] if run else None
+    if not isinstance(event, EventRecord):
+        return {}
+    offsets = needed(partition.held.get((event.tenant, event.instance)), event)
+    return payloads(partition, offsets) if offsets else {}
 
 
 def _held(partition: Partition, reader: Consumer, first: int, end: int) -> Iterator[list[Message]]:

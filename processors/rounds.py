@@ -13,14 +13,13 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.processors.assignment import Assignment, Name, diverged
-from refold.processors.batch import Released, fold_run
+from refold.processors.batch import fold_run
 from refold.processors.emission import Emission, TooLarge
-from refold.processors.fold import needed
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Overlay, Partition
-from refold.processors.payloads import Payloads
+from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.transaction import Aborted, Transactor
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, InvariantViolation, RefoldError, ServerError
@@ -162,11 +161,12 @@ class Rounds:
 
     def _until_redrive(self, consumer: Consumer, partition: Partition, pairs: Pairs) -> Pairs:
         """A redrive begins a run, so that its instance's queue is known before it is folded."""
-        for place, (_, event) in enumerate(pairs):
-            if place and isinstance(event, EventRecord) and event.type == "refold.redrive":
-                consumer.seek(TopicPartition(partition.topic, partition.number, event.offset))
-                return pairs[:place]
-        return pairs
+        end = run_end(pairs)
+        if end == len(pairs):
+            return pairs
+        place = offset_of(pairs[end][0])
+        consumer.seek(TopicPartition(partition.topic, partition.number, place))
+        return pairs[:end]
 
     def _loaded(self, partition: Partition, pairs: Pairs) -> bool:
         """See that memory holds what the run needs; False: put it back and poll."""
@@ -217,7 +217,12 @@ class Rounds:
         rows = self._options.rows
         try:
             fold_run(
-                partition, overlay, pairs[:ends], None, self._released(partition, pairs), rows=rows
+                partition,
+                overlay,
+                pairs[:ends],
+                None,
+                released(partition, pairs, self._payloads),
+                rows=rows,
             )
         except RefoldError as error:
             self._stop(partition, error)
@@ -264,9 +269,9 @@ class Rounds:
         if partition.pending is not None:
             emission.activate(partition.pending)
             overlay.activations.append(partition.pending)
-        released = self._released(partition, pairs)
+        given = released(partition, pairs, self._payloads)
         try:
-            fold_run(partition, overlay, pairs, emission, released, rows=self._options.rows)
+            fold_run(partition, overlay, pairs, emission, given, rows=self._options.rows)
         except TooLarge as refusal:
             partition.forced[refusal.decision.offset] = refusal.decision
             raise
@@ -353,15 +358,6 @@ class Rounds:
             partition.number,
             decided,
         )
-
-    def _released(self, partition: Partition, pairs: Pairs) -> Released:
-        """Payloads that a redrive at the head of this run needs (P28)."""
-        event = pairs[0][1] if pairs else None
-        if not isinstance(event, EventRecord):
-            return {}
-        instance = partition.held.get((event.tenant, event.instance))
-        offsets = needed(instance, event)
-        return self._payloads(partition, offsets) if offsets else {}
 
     def _put_back(self, consumer: Consumer, partition: Partition, *, pause: bool = False) -> None:
         place = TopicPartition(partition.topic, partition.number, partition.position)

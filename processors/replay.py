@@ -1,0 +1,362 @@
+"""A partition folded from its log: silent, from the beginning or a base, with the worker's code.
+
+Law of this module: nothing is sent and nothing is written (O5). Events and decisions together
+are the log (P13): the decision log is read first and obeyed, and what the fold may not know
+otherwise (default tenant, partition count, version) comes from its activations. The end is a
+position, not a record: control records leave gaps (B006).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from refold.processors.batch import Run, fold_run
+from refold.processors.clients import Clients
+from refold.processors.decisions import Known, read_decisions
+from refold.processors.definition import Workflow
+from refold.processors.digest import Digests, beginning
+from refold.processors.instance import Instance
+from refold.processors.instance_codec import encode, partition_hash
+from refold.processors.partition import Key, Overlay, Partition
+from refold.processors.payloads import Payloads, released, run_end
+from refold.processors.status import run_status
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.verdicts import Activate
+from refold.snapshots.model import content_hash
+from refold.topics.facts import topic_facts
+from refold.topics.reading import batches, offset_of
+from refold.topics.records import EventReader
+from refold.topics.specs import events_topic, rejected_topic
+
+ANSWER_S: Final = 10.0
+"""Longest wait for one answer of the admin client."""
+
+Watch = Callable[[Run], AbstractContextManager[object]]
+"""Runs around the fold of each run: the purity guard of `verify`."""
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of an event topic as it stands now."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    partitions: int
+    low: int
+    """First offset that the log still holds."""
+    end: int
+    """Last stable offset: where a read_committed reader stops (P29)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """State at an offset, to fold on from: a verified cut."""
+
+    position: int
+    instances: Mapping[Key, Instance]
+    digests: Digests
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def extent(admin: AdminClient, topic: str, partition: int) -> Extent:
+    """Ask where a partition's log begins and ends.
+
+    Raises:
+        ServerError: TOPIC_MISSING or KAFKA_AWAY.
+        UsageError: The topic has no such partition.
+    """
+    facts = topic_facts(admin, topic, ANSWER_S)
+    if not 0 <= partition < facts.partitions:
+        raise FenceError(
+            Code.NOT_FOUND,
+            f"{topic} has partitions 0 to {facts.partitions - 1}, not {partition}.",
+            "Name one of them.",
+            topic=topic,
+        )
+    here = TopicPartition(topic, partition)
+    committed = IsolationLevel.READ_COMMITTED
+    try:
+        low = admin.list_offsets({here: OffsetSpec.earliest()})[here].result(ANSWER_S)
+        end = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=committed)
+        last = end[here].result(ANSWER_S)
+    except (KafkaException, TimeoutError) as failure:
+        raise ServerError(
+            Code.KAFKA_AWAY,
+            f"Kafka did not say where {topic}[{partition}] ends: {failure}.",
+            "Check that the brokers are reachable.",
+        ) from failure
+    return Extent(
+        topic=topic,
+        partition=partition,
+        topic_id=facts.topic_id,
+        partitions=facts.partitions,
+        low=low.offset,
+        end=last.offset,
+    )
+
+
+class Replay:
+    """Folds one partition from its log.
+
+    Args:
+        clients: Makes readers.
+        namespace: Prefix of every topic.
+        workflow: With every version that the log used.
+        where: The partition, as `extent` found it.
+        end: Fold below this offset; the log's end by default.
+        only: Fold this instance alone; the digests then mean nothing.
+        rows: Collect rows of the event-log index in each overlay.
+        watch: Wraps the fold of each run.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        namespace: str,
+        workflow: Workflow,
+        where: Extent,
+        *,
+        end: int | None = None,
+        only: Key | None = None,
+        rows: bool = False,
+        watch: Watch | None = None,
+    ) -> None:
+        self.end = where.end if end is None else end
+        self.where = where
+        self._clients = clients
+        self._workflow = workflow
+        self._only = only
+        self._rows = rows
+        self._watch = watch
+        self._payloads = Payloads(clients)
+        self.known: Known = read_decisions(
+            clients.reader(), rejected_topic(namespace, workflow.name), where.partition, 0, 0
+        )
+
+    def fold(
+        self,
+        base: Base | None = None,
+        *,
+        progress: Callable[[int], None] = lambda position: None,
+        taken: Callable[[Overlay], None] = lambda overlay: None,
+    ) -> Partition:
+        """Fold up to the end.
+
+        Args:
+            base: State to begin with; an empty one at offset 0 by default.
+            progress: Told the position after each batch, and the end at the end.
+            taken: Given each run's overlay after it was merged.
+
+        Raises:
+            FenceError: OFFSETS_OUT_OF_RANGE when the log lacks its beginning;
+                DEFINITION_MISSING when a version that was used is not there.
+            ServerError: KAFKA_AWAY or KAFKA_REFUSED.
+        """
+        partition = self._begin(base)
+        self._in_log(partition.position)
+        reader = self._clients.reader()
+        try:
+            topic, number = partition.name
+            for messages in batches(reader, topic, number, partition.position, self.end):
+                for part, event_reader in self._by_activation(messages):
+                    partition.reader = event_reader
+                    self._part(partition, self._pairs(part, event_reader), taken)
+                progress(partition.position)
+        finally:
+            reader.close()
+        partition.position = max(partition.position, self.end)
+        progress(partition.position)
+        return partition
+
+    def _begin(self, base: Base | None) -> Partition:
+        where = self.where
+        return Partition(
+            topic=where.topic,
+            number=where.partition,
+            topic_id=where.topic_id,
+            workflow=self._workflow,
+            reader=EventReader(self._workflow.name, where.partitions),
+            epoch=-1,
+            position=0 if base is None else base.position,
+            silent_to=self.end,
+            expected=None,
+            digests=beginning(where.topic_id) if base is None else base.digests,
+            marker=0,
+            rows_to=0,
+            decided_to=self.known.position,
+            complete=True,
+            counts={} if base is None else dict(base.counts),
+            decisions=dict(self.known.decisions),
+            activations=list(self.known.activations),
+            held={} if base is None else dict(base.instances),
+        )
+
+    def _in_log(self, position: int) -> None:
+        where = self.where
+        if position < where.low and position < self.end:
+            raise FenceError(
+                Code.OFFSETS_OUT_OF_RANGE,
+                f"The log of {where.topic}[{where.partition}] begins at {where.low}:"
+                f" {position}..{where.low - 1} are gone.",
+                "It cannot be folded from there; see the code's page.",
+                topic=where.topic,
+                partition=where.partition,
+            )
+
+    def _by_activation(
+        self, messages: Sequence[Message]
+    ) -> Iterator[tuple[Sequence[Message], EventReader]]:
+        """Cut a batch where an activation changes how an envelope is read."""
+        start, here = 0, self._activation(offset_of(messages[0]))
+        for each in self.known.activations:
+            place = _place(messages, each.offset)
+            if start < place < len(messages):
+                yield messages[start:place], self._reader(here)
+                start, here = place, each
+        yield messages[start:], self._reader(self._activation(offset_of(messages[start])))
+
+    def _activation(self, offset: int) -> Activate | None:
+        found = [each for each in self.known.activations if each.offset <= offset]
+        return found[-1] if found else None
+
+    def _reader(self, activation: Activate | None) -> EventReader:
+        if activation is None:
+            return EventReader(self._workflow.name, self.where.partitions)
+        return EventReader(self._workflow.name, activation.partitions, activation.tenant)
+
+    def _pairs(self, messages: Sequence[Message], reader: EventReader) -> Run:
+        number, read = self.where.partition, reader.read
+        pairs = [(message, read(message, number)) for message in messages]
+        only = self._only
+        if only is None:
+            return pairs
+        return [
+            pair
+            for pair in pairs
+            if isinstance(pair[1], EventRecord) and (pair[1].tenant, pair[1].instance) == only
+        ]
+
+    def _part(self, partition: Partition, pairs: Run, taken: Callable[[Overlay], None]) -> None:
+        while pairs:
+            end = run_end(pairs)
+            run, pairs = (pairs, ()) if end == len(pairs) else (pairs[:end], pairs[end:])
+            given = released(partition, run, self._payloads)
+            overlay = partition.overlay()
+            with self._watch(run) if self._watch else nullcontext():
+                fold_run(partition, overlay, run, None, given, rows=self._rows)
+            overlay.close()
+            partition.merge(overlay, 0.0, rows=False)
+            partition.dirty.clear()  # nothing is saved from here record by record
+            taken(overlay)
+
+
+def _place(messages: Sequence[Message], offset: int) -> int:
+    """Index of the first record at or past an offset."""
+    low, high = 0, len(messages)
+    while low < high:
+        middle = (low + high) // 2
+        if offset_of(messages[middle]) < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def fold_log(
+    clients: Clients,
+    namespace: str,
+    workflow: Workflow,
+    partition: int,
+    *,
+    end: int | None = None,
+    only: Key | None = None,
+    base: Base | None = None,
+    progress: Callable[[int], None] = lambda position: None,
+) -> Partition:
+    """Fold a partition, or one instance of it, from its log.
+
+    Args:
+        clients: Makes readers and the admin client.
+        namespace: Prefix of every topic.
+        workflow: With every version that the log used.
+        partition: Number of the partition.
+        end: Fold below this offset; the log's end by default.
+        only: (tenant, instance id) to fold alone.
+        base: State to begin with.
+        progress: Told the position after each batch.
+
+    Raises:
+        FenceError: As `Replay.fold`.
+        ServerError: Likewise, and TOPIC_MISSING.
+    """
+    where = extent(clients.admin(), events_topic(namespace, workflow.name), partition)
+    return Replay(clients, namespace, workflow, where, end=end, only=only).fold(
+        base, progress=progress
+    )
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fold came to, for people and for JSON."""
+
+    workflow: str
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    records: int
+    counts: dict[str, int]
+    states: dict[str, int]
+    statuses: dict[str, int]
+    instances: int
+    hash: str
+    """Over all instances: `instance_codec.partition_hash`."""
+    digest: str
+    """The fold digest: over every verdict and key."""
+
+
+def hashes_of(partition: Partition) -> dict[Key, bytes]:
+    """State hash of every instance that is held."""
+    versions = partition.workflow.versions
+    return {
+        key: content_hash(encode(record, versions[record.definition]))
+        for key, record in partition.held.items()
+    }
+
+
+def summary(partition: Partition, hashes: Mapping[Key, bytes], begin: int = 0) -> Summary:
+    """Count what a fold came to.
+
+    Args:
+        partition: As folded.
+        hashes: As `hashes_of` gives them.
+        begin: Offset at which the fold began.
+    """
+    versions = partition.workflow.versions
+    records = partition.held.values()
+    return Summary(
+        workflow=partition.workflow.name,
+        topic=partition.topic,
+        partition=partition.number,
+        begin=begin,
+        end=partition.position,
+        records=sum(n for name, n in partition.counts.items() if "." not in name),
+        counts=dict(sorted(partition.counts.items())),
+        states=_counted(record.state for record in records),
+        statuses=_counted(str(run_status(versions[each.definition], each)) for each in records),
+        instances=len(partition.held),
+        hash=partition_hash(hashes.items()).hex(),
+        digest=partition.digests.fold.value(),
+    )
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return dict(sorted(found.items()))
