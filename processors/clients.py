@@ -9,6 +9,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from refold.topics.client_logs import client_logger
 from refold.topics.clients import (
     admin_config,
     reader_config,
@@ -48,16 +49,17 @@ class KafkaClients:
 
     def consumer(self) -> Consumer:
         """A member of the worker group."""
-        return Consumer(worker_consumer_config(self._settings))
+        return Consumer(worker_consumer_config(self._settings), logger=client_logger())
 
     def reader(self) -> Consumer:
         """A group-less reader."""
-        return Consumer(reader_config(self._settings))
+        return Consumer(reader_config(self._settings), logger=client_logger())
 
     def producer(self, transactional_id: str) -> Producer:
         """A producer under a transactional id; `init_transactions` is the caller's."""
-        return Producer(transactional_producer_config(self._settings, transactional_id))
+        config = transactional_producer_config(self._settings, transactional_id)
+        return Producer(config, logger=client_logger())
 
     def admin(self) -> AdminClient:
         """An admin client."""
-        return AdminClient(admin_config(self._settings))
+        return AdminClient(admin_config(self._settings), logger=client_logger())
