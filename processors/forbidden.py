@@ -164,7 +164,13 @@ _NAMES: Final = {
 }
 _ALLOWED: Final = frozenset({"os.path", "os.fspath", "os.sep", "os.PathLike", "time.struct_time"})
 """Parts of a forbidden module that compute and touch nothing."""
-_ALIASES: Final = {"posix": "os", "posixpath": "os.path", "ntpath": "os.path", "nt": "os"}
+_ALIASES: Final = {
+    "posix": "os",
+    "posixpath": "os.path",
+    "ntpath": "os.path",
+    "genericpath": "os.path",
+    "nt": "os",
+}
 
 
 def kind_of(thing: object, rest: tuple[str, ...]) -> Kind | None:

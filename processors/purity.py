@@ -127,9 +127,10 @@ def _called(what: object) -> str:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """A first import inside the block reads files; that is Python's business."""
+    """A first import reads files, a first `strptime` the locale: that is Python's business."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        file = frame.f_code.co_filename
+        if file.startswith("<frozen importlib") or file.endswith(("_strptime.py", "_strptime>")):
             return True
         frame = frame.f_back
     return False
@@ -238,7 +239,7 @@ class _Check:
         elif isinstance(thing, str) and parts[0] in self.local_names:
             self._fault(node, f"imports {thing}, which is not loaded", CURES[Kind.IMPORT])
         else:
-            self._follow(node, parts, thing)
+            self._follow(node, parts[: len(parts) - len(rest)], thing)
 
     def _follow(self, node: ast.expr, parts: tuple[str, ...], thing: object) -> None:
         bare = source.plain(thing)

@@ -6,6 +6,7 @@ nothing of the user's. `purity` and `fingerprint` walk what it finds.
 
 import ast
 import builtins
+import copy
 import functools
 import linecache
 import symtable
@@ -93,8 +94,7 @@ def functions_of(cls: type) -> Iterator[FunctionType]:
 
 def free_names(node: ast.AST) -> frozenset[str]:
     """Names that a function or class takes from outside itself, builtins included."""
-    text = ast.unparse(ast.Expr(node) if isinstance(node, ast.Lambda) else node)
-    table = symtable.symtable(text, "<node>", "exec")
+    table = _table(ast.Expr(node) if isinstance(node, ast.Lambda) else node)
     own = {node.name} if isinstance(node, ast.ClassDef) else set()
     return frozenset((_globals_of(table) | _quoted(node)) - own)
 
@@ -211,6 +211,18 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
     for child in table.get_children():
         names |= _globals_of(child)
     return names
+
+
+def _table(node: ast.AST) -> symtable.SymbolTable:
+    try:
+        return symtable.symtable(ast.unparse(node), "<node>", "exec")
+    except SyntaxError:  # `nonlocal` of a name bound outside the node: as good as global here
+        return symtable.symtable(ast.unparse(_Outer().visit(copy.deepcopy(node))), "", "exec")
+
+
+class _Outer(ast.NodeTransformer):
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        return ast.copy_location(ast.Global(node.names), node)
 
 
 def _quoted(node: ast.AST) -> set[str]:
