@@ -6,14 +6,16 @@ found must be declared with `StateGraph.command`; nothing is guessed at run time
 
 from collections.abc import Iterator
 from inspect import signature, unwrap
-from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, get_args, get_type_hints
+from types import CellType, CodeType, FunctionType, ModuleType, NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from refold.processors.spec import Function, Spec
 from refold.schemas.types import Command
 
-_DEPTH = 8
+_DEPTH: Final = 8
 """Helpers of helpers that are followed; deeper code annotates its send or declares its types."""
+_NO_COMMAND: Final = frozenset({NoneType, object, list, tuple, Command})
+"""Annotations that do not say which command it is."""
 
 
 def command_types(spec: Spec) -> tuple[type, ...]:
@@ -47,17 +49,19 @@ def annotated_types(send: Function) -> list[tuple[type, bool]]:
 
 
 def _leaves(hint: Any, *, many: bool) -> Iterator[tuple[type, bool]]:
-    inner = get_args(hint)
-    if inner:
-        origin = getattr(hint, "__origin__", None)
-        several = origin is not None and origin is not type(None) and isinstance(origin, type)
-        fixed = origin is tuple and Ellipsis not in inner
-        for one in inner:
-            yield from _leaves(one, many=many or (several and not fixed))
-    elif (
-        isinstance(hint, type) and hint not in (type(None), object, list, tuple) and hint != Command
-    ):
-        yield hint, many
+    inner, origin = get_args(hint), get_origin(hint)
+    if isinstance(hint, type) and not inner:
+        if hint not in _NO_COMMAND:
+            yield hint, many
+        return
+    if origin in (Union, UnionType):  # `list[Reserve | Tell]` may well be one of each
+        inner = tuple(one for one in inner if one is not NoneType)
+        many = many and len(inner) == 1
+    else:  # `tuple[Reserve, Tell]` is one each, `tuple[Reserve, ...]` and `list[Reserve]` many
+        many = origin is not tuple or Ellipsis in inner
+    for one in inner:
+        if one is not Ellipsis:
+            yield from _leaves(one, many=many)
 
 
 def _named(function: Any, seen: set[int], depth: int) -> Iterator[type]:
