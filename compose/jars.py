@@ -66,7 +66,9 @@ def locked_jars() -> list[Jar]:
     return [Jar.parse(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def ensure_jars(cache: Path, progress: Progress | None = None) -> list[Path]:
+def ensure_jars(
+    cache: Path, progress: Progress | None = None, jars: Iterable[Jar] | None = None
+) -> list[Path]:
     """The paths of all jars, after the missing and the damaged ones were downloaded.
 
     Works without a network when all are there.
@@ -74,11 +76,12 @@ def ensure_jars(cache: Path, progress: Progress | None = None) -> list[Path]:
     Args:
         cache: Folder of a Maven cache of our own.
         progress: Told about each jar, when anything has to be downloaded.
+        jars: Other jars than those of the lock file.
 
     Raises:
         ServerError: LOCAL_DOWNLOAD when a jar cannot be had or is not the locked one, LOCAL_DISK.
     """
-    jars = locked_jars()
+    jars = locked_jars() if jars is None else list(jars)
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / ".lock", timeout=LOCK_TIMEOUT_S):

