@@ -7,11 +7,15 @@ follows P5 step by step. What it brings back is data; the loop decides whether i
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
+from typing import Final
 
 import msgspec
 import structlog
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is public
+    AdminClient,
+    OffsetSpec,
+)
 
 from refold.processors.clients import Clients
 from refold.processors.decisions import Known, read_decisions
@@ -28,6 +32,8 @@ from refold.topics.facts import TopicFacts, topic_facts
 _LOG = structlog.get_logger("refold.ownership")
 ANSWER_S = 10.0
 """Longest wait for one answer of the admin client."""
+EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 FENCE_S = 20.0
 """Longest time for fencing one predecessor; measured 0.5 s."""
 
@@ -129,14 +135,7 @@ class Taker:
             FenceError: A check or the judgement forbids to go on.
             ServerError: Kafka or PostgreSQL is away or refuses.
         """
-        row = self._store.read(topic, partition)
-        if row is not None and not row.released and row.owner != owner:
-            _LOG.info("fencing the predecessor", topic=topic, partition=partition, owner=row.owner)
-            self._fencer.fence(row.owner)
-        facts = topic_facts(self._admin, topic, ANSWER_S)
-        self._preflight(facts, row)
-        claimed = self._claim(topic, partition, workflow, owner, row, facts)
-        log = self._log_facts(facts, partition)
+        claimed, log = self.claim(topic, partition, workflow, owner)
         start = judge(claimed, log)
         known = read_decisions(
             self._clients.reader(),
@@ -146,6 +145,31 @@ class Taker:
             claimed.marker,
         )
         return Taken(row=claimed, start=start, known=known, facts=log)
+
+    def claim(
+        self, topic: str, partition: int, workflow: Workflow, owner: str
+    ) -> tuple[PartitionRow, LogFacts]:
+        """Fence the predecessor and claim the epoch; where to go on is not judged yet.
+
+        Args:
+            topic: As for `take`; likewise the others.
+            partition: Its partition.
+            workflow: What is folded there.
+            owner: Transactional id that a successor fences.
+
+        Raises:
+            Contested: Another claim came first.
+            FenceError: A check of the topic forbids it.
+            ServerError: Kafka or PostgreSQL is away or refuses.
+        """
+        row = self._store.read(topic, partition)
+        if row is not None and not row.released and row.owner != owner:
+            _LOG.info("fencing the predecessor", topic=topic, partition=partition, owner=row.owner)
+            self._fencer.fence(row.owner)
+        facts = topic_facts(self._admin, topic, ANSWER_S)
+        self._preflight(facts, row)
+        claimed = self._claim(topic, partition, workflow, owner, row, facts)
+        return claimed, log_facts(self._admin, self._options.group, facts, partition)
 
     def _claim(
         self,
@@ -182,30 +206,6 @@ class Taker:
             raise Contested
         return claimed
 
-    def _log_facts(self, facts: TopicFacts, partition: int) -> LogFacts:
-        here = TopicPartition(facts.topic, partition)
-        try:
-            low = self._admin.list_offsets({here: OffsetSpec.earliest()})[here].result(ANSWER_S)
-            high = self._admin.list_offsets({here: OffsetSpec.latest()})[here].result(ANSWER_S)
-            offset, metadata = group_offset(self._admin, self._options.group, here)
-        except (KafkaException, TimeoutError) as failure:
-            raise ServerError(
-                Code.KAFKA_AWAY,
-                f"Kafka did not answer for {facts.topic}[{partition}]: {failure}.",
-                "Check that the brokers are reachable; refold goes on trying.",
-            ) from failure
-        return LogFacts(
-            topic=facts.topic,
-            partition=partition,
-            topic_id=facts.topic_id,
-            partitions=facts.partitions,
-            group=self._options.group,
-            low=low.offset,
-            high=high.offset,
-            committed=offset,
-            metadata=committed(metadata),
-        )
-
 
 def group_offset(
     admin: AdminClient, group: str, partition: TopicPartition
@@ -224,3 +224,33 @@ def group_offset(
     if found.error is not None:
         raise KafkaException(found.error)
     return (None, None) if found.offset < 0 else (found.offset, found.metadata)
+
+
+def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int) -> LogFacts:
+    """What Kafka says about one partition and the group's place in it.
+
+    Raises:
+        ServerError: KAFKA_AWAY.
+    """
+    here = TopicPartition(facts.topic, partition)
+    try:
+        low = admin.list_offsets({here: EARLIEST})[here].result(ANSWER_S)
+        high = admin.list_offsets({here: LATEST})[here].result(ANSWER_S)
+        offset, metadata = group_offset(admin, group, here)
+    except (KafkaException, TimeoutError) as failure:
+        raise ServerError(
+            Code.KAFKA_AWAY,
+            f"Kafka did not answer for {facts.topic}[{partition}]: {failure}.",
+            "Check that the brokers are reachable; refold goes on trying.",
+        ) from failure
+    return LogFacts(
+        topic=facts.topic,
+        partition=partition,
+        topic_id=facts.topic_id,
+        partitions=facts.partitions,
+        group=group,
+        low=low.offset,
+        high=high.offset,
+        committed=offset,
+        metadata=committed(metadata),
+    )

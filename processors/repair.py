@@ -5,18 +5,12 @@ waits meanwhile, the others run. Where the log no longer reaches back to the old
 partition is fenced: a state with a hole in it is never guessed.
 """
 
-from dataclasses import replace
-
 import structlog
 
-from refold.processors.batch import fold_run
 from refold.processors.clients import Clients
-from refold.processors.decisions import read_decisions
 from refold.processors.instance import Instance
 from refold.processors.partition import Key, Partition
-from refold.schemas.envelope import EventRecord
-from refold.topics.reading import batches
-from refold.topics.specs import rejected_topic
+from refold.processors.replay import Base, Extent, Replay
 
 _LOG = structlog.get_logger("refold.repair")
 
@@ -49,27 +43,18 @@ def repaired(
         start=start,
         marker=partition.marker,
     )
-    rejected = rejected_topic(namespace, partition.workflow.name)
-    known = read_decisions(clients.reader(), rejected, partition.number, 0, start)
-    scratch = replace(
-        partition,
-        position=start,
-        held={} if older is None else {key: older},
-        decisions=dict(known.decisions),
-        forced={},
+    where = Extent(
+        topic=partition.topic,
+        partition=partition.number,
+        topic_id=partition.topic_id,
+        partitions=partition.reader.partitions,
+        low=0,  # not asked: a log that begins later says so when it is read
+        end=partition.marker,
     )
-    reader = clients.reader()
-    try:
-        for messages in batches(reader, partition.topic, partition.number, start, partition.marker):
-            envelopes = ((each, partition.reader.read(each, partition.number)) for each in messages)
-            mine = [
-                (message, event)
-                for message, event in envelopes
-                if isinstance(event, EventRecord) and (event.tenant, event.instance) == key
-            ]
-            overlay = scratch.overlay()
-            fold_run(scratch, overlay, mine, None, {}, rows=False)
-            scratch.held.update(overlay.instances)
-    finally:
-        reader.close()
-    return scratch.held.get(key)
+    base = Base(
+        position=start,
+        instances={} if older is None else {key: older},
+        digests=partition.digests,
+    )
+    folded = Replay(clients, namespace, partition.workflow, where, only=key).fold(base)
+    return folded.held.get(key)

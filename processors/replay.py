@@ -9,11 +9,10 @@ position, not a record: control records leave gaps (B006).
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from refold.processors.batch import Run, fold_run
 from refold.processors.clients import Clients
@@ -22,6 +21,7 @@ from refold.processors.definition import Workflow
 from refold.processors.digest import Digests, beginning
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import encode, partition_hash
+from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.status import run_status
@@ -33,9 +33,6 @@ from refold.topics.facts import topic_facts
 from refold.topics.reading import batches, offset_of
 from refold.topics.records import EventReader
 from refold.topics.specs import events_topic, rejected_topic
-
-ANSWER_S: Final = 10.0
-"""Longest wait for one answer of the admin client."""
 
 Watch = Callable[[Run], AbstractContextManager[object]]
 """Runs around the fold of each run: the purity guard of `verify`."""
@@ -82,8 +79,8 @@ def extent(admin: AdminClient, topic: str, partition: int) -> Extent:
     here = TopicPartition(topic, partition)
     committed = IsolationLevel.READ_COMMITTED
     try:
-        low = admin.list_offsets({here: OffsetSpec.earliest()})[here].result(ANSWER_S)
-        end = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=committed)
+        low = admin.list_offsets({here: EARLIEST})[here].result(ANSWER_S)
+        end = admin.list_offsets({here: LATEST}, isolation_level=committed)
         last = end[here].result(ANSWER_S)
     except (KafkaException, TimeoutError) as failure:
         raise ServerError(
