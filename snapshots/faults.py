@@ -48,6 +48,13 @@ _BY_CLASS = {
     "58": Fault.AWAY,
 }
 _MISSING = {"42P01", "3F000", "42703"}
+_CURES = {
+    "28P01": "Check user and password of the connection string.",
+    "28000": "Check user and pg_hba.conf.",
+    "3D000": "Create the database first.",
+    "42501": "Give the role its rights: `refold db grant`.",
+    "42704": "Create the role first.",
+}
 _REFUSALS = ("password authentication failed", "no pg_hba.conf entry", "does not exist")
 
 
@@ -83,7 +90,7 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
         return ServerError(
             Code.POSTGRES_REFUSED,
             f"PostgreSQL refused {doing}: {said}.",
-            "Run `refold db check`; it names missing rights and settings.",
+            _CURES.get(error.sqlstate or "", "Look at the role, the rights and the address."),
             sqlstate=error.sqlstate,
         )
     return ServerError(

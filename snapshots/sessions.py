@@ -142,14 +142,14 @@ def transaction(connection: Connection, begin: str = "BEGIN") -> Iterator[None]:
         CommitUnknownError: When the connection was lost at COMMIT.
         InvariantViolation: When the server answered COMMIT with a rollback.
     """
-    connection.execute(begin)
+    connection.execute(begin, prepare=False)
     try:
         yield
     except BaseException:
         _roll_back(connection)
         raise
     try:
-        answer = connection.execute("COMMIT").statusmessage
+        answer = connection.execute("COMMIT", prepare=False).statusmessage
     except psycopg.OperationalError as error:
         if fault(error) is Fault.CONFLICT:
             raise
@@ -164,7 +164,7 @@ def _roll_back(connection: Connection) -> None:
     if connection.closed:
         return
     try:
-        connection.execute("ROLLBACK")
+        connection.execute("ROLLBACK", prepare=False)
     except psycopg.Error:
         connection.close()
 

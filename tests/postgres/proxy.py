@@ -1,0 +1,66 @@
+"""A TCP proxy in front of PostgreSQL that cuts a connection at a chosen moment."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg.conninfo
+
+Rule = Callable[[str, bytes], bool]
+"""(`to server` | `to client`, bytes) → cut before these bytes are passed on."""
+
+TO_SERVER = "to server"
+TO_CLIENT = "to client"
+
+
+class Proxy:
+    """Passes bytes on until `rule` says cut; cuts once, then passes everything."""
+
+    def __init__(self, dsn: str) -> None:
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+        self._target = (str(given.get("host") or "127.0.0.1"), int(given.get("port") or 5432))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.dsn = psycopg.conninfo.make_conninfo(
+            dsn, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable"
+        )
+        self.rule: Rule | None = None
+        self.cuts = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            for source, target, way in ((client, server, TO_SERVER), (server, client, TO_CLIENT)):
+                threading.Thread(target=self._pump, args=(source, target, way), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65_536):
+                if self.rule is not None and self.rule(way, chunk):
+                    self.rule = None
+                    self.cuts += 1
+                    break
+                target.sendall(chunk)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def proxy(dsn: str) -> Iterator[Proxy]:
+    """A proxy in front of this server."""
+    made = Proxy(dsn)
+    try:
+        yield made
+    finally:
+        made.close()
