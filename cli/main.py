@@ -38,6 +38,11 @@ ENTRIES: Final[dict[str, Entry]] = {
     "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
     "worker": Entry("refold.cli.worker", "Fold the partitions that the group gives to it."),
     "db": Entry("refold.cli.db", "Make, check and open up the tables in PostgreSQL."),
+    "topics": Entry("refold.cli.topics", "Make and check the topics of workflows."),
+    "event": Entry("refold.cli.event", "Send one event, and see what became of it."),
+    "rejected": Entry("refold.cli.rejected", "See what was refused, and redrive it."),
+    "commands": Entry("refold.cli.commands", "Watch the commands of a target."),
+    "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""
 

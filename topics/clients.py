@@ -7,7 +7,7 @@ A user's own option replaces a default and is refused where the protocol depends
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from refold.schemas.errors import Code, UsageError
 from refold.topics.settings import Option, Settings
@@ -162,6 +162,11 @@ def opened(kind: Callable[[Config], Client], config: Config) -> Client:
         raise UsageError(
             Code.BAD_SETTING, f"the Kafka client refuses its options: {said}.", "Correct [kafka]."
         ) from failure
+
+
+def reader(settings: Settings, name: str = "reader") -> Consumer:
+    """A new group-less reader, as `reader_config` describes it."""
+    return opened(Consumer, reader_config(settings, name))
 
 
 def _built(

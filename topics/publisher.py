@@ -17,12 +17,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import derived_id
-from refold.schemas.errors import Code, RecordError, ServerError
+from refold.schemas.errors import Code, RecordError, ServerError, UsageError
 from refold.schemas.limits import id_fault
 from refold.schemas.verdicts import Reason
 from refold.topics.clients import opened, publisher_config
 from refold.topics.partition import prove_partitioner
-from refold.topics.records import RESERVED, Headers, event_headers
+from refold.topics.records import RESERVED, Headers, event_headers, is_engine_source
 from refold.topics.settings import Settings
 from refold.topics.specs import events_topic
 
@@ -118,10 +118,23 @@ class Packer:
         workflow: Whose event topic is written.
         source: CloudEvents source of every event, a URI reference as in `/shop/checkout`.
         tenant: Tenant of drafts that name none.
+        engine: True for refold's own acts: types `refold.*`, source `/refold/<role>/<who>`.
+
+    Raises:
+        UsageError: BAD_SETTING, the source is the engine's and this is not, or the other way.
     """
 
-    def __init__(self, namespace: str, workflow: str, source: str, tenant: str = "") -> None:
+    def __init__(
+        self, namespace: str, workflow: str, source: str, tenant: str = "", *, engine: bool = False
+    ) -> None:
         prove_partitioner()
+        if is_engine_source(source) != engine:
+            raise UsageError(
+                Code.BAD_SETTING,
+                f"the source {source!r} is {'not ' if engine else ''}the engine's own.",
+                "Name the service that publishes, as in /shop/checkout.",
+            )
+        self._engine = engine
         self.topic = events_topic(namespace, workflow)
         self._workflow = workflow
         self._source = source
@@ -144,11 +157,11 @@ class Packer:
             )
         tenant = draft.tenant or self._tenant
         codec: Codec[Any] = codec_of(draft.event.__class__)
-        if codec.name.startswith(RESERVED):
+        if codec.name.startswith(RESERVED) != self._engine:
             raise RecordError(
                 Code.RESERVED_TYPE,
-                f"{codec.name} is an event of the engine's own.",
-                "Use the command line or its functions, which name who and why.",
+                f"{codec.name} is {'not ' if self._engine else ''}an event of the engine's own.",
+                "Use the command line for those: it says who and why.",
             )
         event_id = draft.id or derived_id(
             "event", tenant, self._workflow, draft.instance, draft.key
@@ -187,7 +200,7 @@ class Publisher:
         source: CloudEvents source of every event.
         tenant: Tenant of drafts that name none.
         timeout_s: Time in which an event must be delivered, 0.1 s or more.
-        producer: A producer to use instead of an own one; it is not closed then.
+        engine: True for refold's own acts: types `refold.*`, source `/refold/<role>/<who>`.
     """
 
     def __init__(
@@ -198,13 +211,11 @@ class Publisher:
         *,
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
-        producer: Producer | None = None,
+        engine: bool = False,
     ) -> None:
-        self._packer = Packer(settings.namespace, workflow, source, tenant)
+        self._packer = Packer(settings.namespace, workflow, source, tenant, engine=engine)
         self._timeout_s = timeout_s
-        self._producer = producer or opened(
-            Producer, publisher_config(settings, int(timeout_s * 1000))
-        )
+        self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
 
     def send(self, draft: Draft) -> Outcome:
         """Publish one event and wait until its outcome is known, or cannot be.

@@ -1,0 +1,109 @@
+"""`refold event`: send one event as an upstream service would.
+
+Law of this module: data given as JSON becomes the type that the definition names, or is refused
+before anything is sent; the outcome decides the exit code.
+"""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from refold.cli.load import load_workflows
+from refold.processors.definition import Workflow
+from refold.schemas.codec import Codec
+from refold.schemas.errors import Code, UsageError
+from refold.topics.publisher import Delivered, Draft, Outcome, Publisher
+from refold.topics.settings import load_settings
+
+app = typer.Typer(no_args_is_help=True, help="Send one event, and see what became of it.")
+_console = Console(stderr=True)
+
+
+@app.callback()
+def event() -> None:
+    """Send one event, and see what became of it."""
+
+
+@app.command()
+def send(
+    definition: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The workflow.")],
+    event_type: Annotated[str, typer.Argument(metavar="TYPE", help="Event type.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance id.")],
+    data: Annotated[str, typer.Option(help="The event as JSON.")] = "{}",
+    event_id: Annotated[str, typer.Option("--id", help="Event id, unique for the source.")] = "",
+    key: Annotated[str, typer.Option(help="A key of yours to derive the id from.")] = "",
+    source: Annotated[str, typer.Option(help="Who says so: a URI reference.")] = "/cli",
+    tenant: Annotated[str, typer.Option(help="Tenant of the instance.")] = "default",
+    expected_state: Annotated[
+        str | None, typer.Option(help="Refused as stale in any other state.")
+    ] = None,
+    expected_version: Annotated[int | None, typer.Option(min=0, help="Likewise.")] = None,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Time for the delivery.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Publish one event and say what is known of it: delivered, refused or unknown."""
+    (workflow,) = _one(load_workflows([definition]))
+    codec = _codec(workflow, event_type)
+    draft = Draft(
+        instance=instance,
+        event=_made(codec, data),
+        id=event_id,
+        key=key,
+        tenant=tenant,
+        expected_state=expected_state,
+        expected_version=expected_version,
+    )
+    with Publisher(load_settings(), workflow.name, source, timeout_s=timeout_s) as publisher:
+        outcome = publisher.send(draft)
+    _tell(outcome, as_json)
+    if not isinstance(outcome, Delivered):
+        raise typer.Exit(1)
+
+
+def _one(workflows: dict[str, Workflow]) -> tuple[Workflow]:
+    if len(workflows) != 1:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{len(workflows)} workflows are named: {', '.join(workflows)}.",
+            "Name one.",
+        )
+    return (next(iter(workflows.values())),)
+
+
+def _codec(workflow: Workflow, name: str) -> Codec[Any]:
+    events = workflow.latest.events
+    if name not in events:
+        raise UsageError(
+            Code.NOT_FOUND,
+            f"{workflow.name} knows no event type {name!r}.",
+            f"Its types: {', '.join(events)}.",
+        )
+    return events[name]
+
+
+def _made(codec: Codec[Any], data: str) -> object:
+    validate = getattr(codec.cls, "model_validate_json", None)
+    try:
+        return validate(data) if validate else msgspec.json.decode(data.encode(), type=codec.cls)
+    except ValueError as error:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE, f"--data is no {codec.name}: {error}.", "Correct the JSON."
+        ) from error
+
+
+def _tell(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        kind = type(outcome).__name__.lower()
+        typer.echo(json.dumps({"outcome": kind, **msgspec.to_builtins(outcome)}))
+    elif isinstance(outcome, Delivered):
+        where = f"{outcome.topic}[{outcome.partition}] offset {outcome.offset}"
+        _console.print(f"delivered: {outcome.event_id} at {where}", markup=False, soft_wrap=True)
+    else:
+        kind = type(outcome).__name__.lower()
+        _console.print(
+            f"{kind}: {outcome.event_id}: {outcome.reason.text}", markup=False, soft_wrap=True
+        )
+        _console.print("Send it again with the same id: it counts once.")

@@ -1,0 +1,251 @@
+"""`refold rejected`: what was refused, could not be read, or waits for a person; and redrive it.
+
+Law of this module: it shows the decision log and sends records again as they were; what may be
+redriven is decided in `refold.topics.redrive`.
+"""
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from getpass import getuser
+from typing import Annotated, Any, Final, cast
+
+import typer
+from confluent_kafka import Producer
+from rich.console import Console
+from rich.table import Table
+
+from refold.processors.engine_events import Redrive
+from refold.schemas.envelope import derived_id
+from refold.schemas.errors import Code, ServerError, UsageError
+from refold.schemas.verdicts import Verdict
+from refold.topics.clients import opened, reader, transactional_producer_config
+from refold.topics.publisher import Delivered, Draft, Publisher
+from refold.topics.redrive import SENT_AGAIN, Entry, RejectedLog, redrive
+from refold.topics.rejected import Coordinates
+from refold.topics.settings import Settings, load_settings
+from refold.topics.times import rfc3339
+
+app = typer.Typer(no_args_is_help=True, help="See what was refused, and redrive it.")
+
+SHOWN_BYTES: Final = 200
+"""Of a value that is no text for a person."""
+_console = Console(stderr=True)
+_output = Console()
+
+WorkflowName = Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the workflow.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+OnlyVerdict = Annotated[
+    Verdict | None, typer.Option("--verdict", help="Only refused, conflict, poison or parked.")
+]
+OnlyCode = Annotated[Code | None, typer.Option("--code", help="Only this error code.")]
+OnlyInstance = Annotated[str | None, typer.Option("--instance", help="Only this record key.")]
+
+
+@app.command("list")
+def list_(
+    workflow: WorkflowName,
+    verdict: OnlyVerdict = None,
+    code: OnlyCode = None,
+    instance: OnlyInstance = None,
+    as_json: Json = False,
+) -> None:
+    """List what is on the decision log, one row a record, with its last attempt."""
+    entries = _chosen(_log(load_settings(), workflow), verdict, code, instance)
+    if as_json:
+        for entry in entries:
+            typer.echo(json.dumps(_summary(entry)))
+        return
+    table = Table("WHERE", "TIME", "KEY", "TYPE", "VERDICT", "CODE", "ATTEMPT", "WHY")
+    for entry in entries:
+        table.add_row(*_row(entry))
+    _output.print(table)
+    _console.print(f"{len(entries)} records; `refold rejected show {workflow} WHERE` shows one")
+
+
+@app.command()
+def show(
+    workflow: WorkflowName,
+    where: Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As in the list.")],
+    as_json: Json = False,
+) -> None:
+    """Show one record: why, where it was read, and its own bytes."""
+    log = _log(load_settings(), workflow)
+    entry = log.entry(*_parsed(where))
+    whole = log.whole(entry)
+    told = {
+        **_summary(entry),
+        "headers": [[name, _shown(held)] for name, held in whole.headers],
+        "value_bytes": None if whole.value is None else len(whole.value),
+        "value_hex": None if whole.value is None else whole.value.hex(),
+    }
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for name, value in told.items():
+        if name == "headers":
+            for header in cast(list[list[str | None]], value):
+                typer.echo(f"header {header[0]}: {header[1]}")
+        elif name == "value_hex":
+            typer.echo(f"value: {_shown(whole.value, SHOWN_BYTES)}")
+        else:
+            typer.echo(f"{name}: {value}")
+
+
+@app.command("redrive")
+def redrive_(
+    workflow: WorkflowName,
+    where: Annotated[
+        list[str] | None, typer.Argument(metavar="PARTITION:OFFSET…", help="As in the list.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every refused or poison record that the options choose.")
+    ] = False,
+    verdict: OnlyVerdict = None,
+    code: OnlyCode = None,
+    instance: OnlyInstance = None,
+    version: Annotated[
+        int, typer.Option(min=0, help="Version that parked instances go on with; 0: their own.")
+    ] = 0,
+    why: Annotated[str, typer.Option(help="Needed for parked records: it goes on the log.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Send refused or undecodable records again, byte by byte, each once; release parked ones."""
+    if bool(where) == every:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "Nothing was chosen, or two ways at once.",
+            "Name records as PARTITION:OFFSET, or give --all with --verdict, --code, --instance.",
+        )
+    settings = load_settings()
+    log = _log(settings, workflow)
+    entries = (
+        _chosen(log, verdict, code, instance)
+        if every
+        else [log.entry(*_parsed(each)) for each in where or ()]
+    )
+    parked = [entry for entry in entries if entry.decision.verdict == Verdict.PARKED]
+    if parked and not why:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{len(parked)} of the records are parked: releasing them needs a reason.",
+            "Give --why TEXT, and --version N where a new version mends it.",
+        )
+    again = [
+        entry
+        for entry in entries
+        if entry not in parked and (not every or entry.decision.verdict in SENT_AGAIN)
+    ]
+    for outcome in redrive(
+        log, again, partial(_transactional, settings), partial(reader, settings)
+    ):
+        _tell(outcome.where, outcome.sent, f"redriven, attempt {outcome.attempt}", as_json)
+    for entry in parked:
+        _tell(entry.where, _release(settings, workflow, entry, version, why), "released", as_json)
+
+
+def _release(settings: Settings, workflow: str, entry: Entry, version: int, why: str) -> bool:
+    """Send the event that releases a parked instance; its id is the record's, so it counts once."""
+    kept = entry.original
+    tenant = dict(kept.headers).get("ce_tenant") or b"default"
+    who = getuser()
+    with Publisher(settings, workflow, f"/refold/cli/{who}", engine=True) as publisher:
+        outcome = publisher.send(
+            Draft(
+                instance=(kept.key or b"").decode(),
+                event=Redrive(offsets=(), version=version, who=who, why=why),
+                id=derived_id("redrive", str(entry.where), str(version)),
+                tenant=tenant.decode(),
+            )
+        )
+    if not isinstance(outcome, Delivered):
+        raise ServerError(Code.DELIVERY_UNKNOWN, f"{outcome.reason.text}.", "Redrive it again.")
+    return True
+
+
+def _tell(where: Coordinates, sent: bool, what: str, as_json: bool) -> None:
+    place = f"{where.partition}:{where.offset}"
+    if as_json:
+        typer.echo(json.dumps({"where": place, "sent": sent}))
+    else:
+        said = what if sent else "was already redriven"
+        _console.print(f"{place} {said}", markup=False)
+
+
+def _log(settings: Settings, workflow: str) -> RejectedLog:
+    return RejectedLog(settings.namespace, workflow, partial(reader, settings))
+
+
+def _transactional(settings: Settings, transactional_id: str) -> Producer:
+    return opened(Producer, transactional_producer_config(settings, transactional_id))
+
+
+def _chosen(
+    log: RejectedLog, verdict: Verdict | None, code: Code | None, instance: str | None
+) -> list[Entry]:
+    """The last attempt of each record that fits."""
+    latest: dict[tuple[str, int, int], Entry] = {}
+    for partition in log.partitions():
+        for entry in log.entries(partition):
+            origin = entry.original.origin
+            latest[origin.topic, origin.partition, origin.offset] = entry
+    return [entry for entry in latest.values() if _fits(entry, verdict, code, instance)]
+
+
+def _fits(entry: Entry, verdict: Verdict | None, code: Code | None, instance: str | None) -> bool:
+    decision = entry.decision
+    return (
+        (verdict is None or decision.verdict == verdict)
+        and (code is None or decision.reason.code == code)
+        and (instance is None or entry.original.key == instance.encode())
+    )
+
+
+def _parsed(where: str) -> tuple[int, int]:
+    partition, _, offset = where.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{where!r} is no PARTITION:OFFSET.",
+            "Take it from the first column of `refold rejected list`.",
+        )
+    return int(partition), int(offset)
+
+
+def _summary(entry: Entry) -> dict[str, Any]:
+    decision, kept = entry.decision, entry.original
+    headers = dict(kept.headers)
+    return {
+        "where": f"{entry.where.partition}:{entry.where.offset}",
+        "time": rfc3339(entry.log_time_ms),
+        "key": _shown(kept.key),
+        "type": _shown(headers.get("ce_type")),
+        "id": _shown(headers.get("ce_id")),
+        "source": _shown(headers.get("ce_source")),
+        "verdict": decision.verdict,
+        "code": decision.reason.code,
+        "why": decision.reason.text,
+        "read_at": str(kept.source),
+        "first_at": str(kept.origin),
+        "attempt": kept.attempt,
+        "stub": kept.stub is not None,
+    }
+
+
+def _row(entry: Entry) -> Iterable[str]:
+    told = _summary(entry)
+    for name in ("where", "time", "key", "type", "verdict", "code", "attempt", "why"):
+        yield "-" if told[name] is None else str(told[name]).replace("[", r"\[")
+
+
+def _shown(raw: bytes | None, limit: int | None = None) -> str | None:
+    """Bytes as text where they are text, else as Python writes them; null is None."""
+    if raw is None:
+        return None
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not text.isprintable():
+        text = repr(raw[:limit])[2:-1]
+    return text[:limit]
