@@ -7,14 +7,14 @@ position, not a record: control records leave gaps (B006).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from refold.processors.batch import Run, fold_run
+from refold.processors.batch import Released, Run, fold_run
 from refold.processors.clients import Clients
 from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
@@ -24,6 +24,7 @@ from refold.processors.instance_codec import encode, partition_hash
 from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
+from refold.processors.purity import guard
 from refold.processors.status import run_status
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError
@@ -34,8 +35,8 @@ from refold.topics.reading import batches, offset_of
 from refold.topics.records import EventReader
 from refold.topics.specs import events_topic, rejected_topic
 
-Watch = Callable[[Run], AbstractContextManager[object]]
-"""Runs around the fold of each run: the purity guard of `verify`."""
+IMPURE_MOST: Final = 20
+"""Findings of the purity guard that are named; more tell nothing new."""
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,16 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
     """First offset that the log still holds."""
     end: int
     """Last stable offset: where a read_committed reader stops (P29)."""
+
+
+class Impure(msgspec.Struct, frozen=True):
+    """What the purity guard saw while one record was folded."""
+
+    offset: int
+    tenant: str
+    instance: str
+    type: str
+    calls: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +120,8 @@ class Replay:
         end: Fold below this offset; the log's end by default.
         only: Fold this instance alone; the digests then mean nothing.
         rows: Collect rows of the event-log index in each overlay.
-        watch: Wraps the fold of each run.
+        guarded: Watch the reducers (`purity.guard`): several times slower.
+        single: One record a run, so that `fold`'s `taken` sees each.
     """
 
     def __init__(
@@ -122,7 +134,8 @@ class Replay:
         end: int | None = None,
         only: Key | None = None,
         rows: bool = False,
-        watch: Watch | None = None,
+        guarded: bool = False,
+        single: bool = False,
     ) -> None:
         self.end = where.end if end is None else end
         self.where = where
@@ -130,7 +143,9 @@ class Replay:
         self._workflow = workflow
         self._only = only
         self._rows = rows
-        self._watch = watch
+        self._guarded = guarded
+        self._single = single
+        self.impure: list[Impure] = []
         self._payloads = Payloads(clients)
         self.known: Known = read_decisions(
             clients.reader(), rejected_topic(namespace, workflow.name), where.partition, 0, 0
@@ -241,16 +256,38 @@ class Replay:
 
     def _part(self, partition: Partition, pairs: Run, taken: Callable[[Overlay], None]) -> None:
         while pairs:
-            end = run_end(pairs)
+            end = 1 if self._single else run_end(pairs)
             run, pairs = (pairs, ()) if end == len(pairs) else (pairs[:end], pairs[end:])
             given = released(partition, run, self._payloads)
             overlay = partition.overlay()
-            with self._watch(run) if self._watch else nullcontext():
+            if self._guarded:
+                self._fold_guarded(partition, overlay, run, given)
+            else:
                 fold_run(partition, overlay, run, None, given, rows=self._rows)
             overlay.close()
             partition.merge(overlay, 0.0, rows=False)
             partition.dirty.clear()  # nothing is saved from here record by record
             taken(overlay)
+
+    def _fold_guarded(
+        self, partition: Partition, overlay: Overlay, run: Run, given: Released
+    ) -> None:
+        """Fold under the guard; where it saw something, once more record by record to name it."""
+        with guard(collect=True) as seen:
+            fold_run(partition, overlay, run, None, given, rows=self._rows)
+        if not seen or len(self.impure) >= IMPURE_MOST:
+            return
+        probe = partition.overlay()
+        for message, event in run:
+            with guard(collect=True) as calls:
+                fold_run(partition, probe, [(message, event)], None, given, rows=False)
+            if calls and isinstance(event, EventRecord):
+                found = tuple(dict.fromkeys(calls))
+                self.impure.append(
+                    Impure(event.offset, event.tenant, event.instance, event.type, found)
+                )
+            if len(self.impure) >= IMPURE_MOST:
+                return
 
 
 def _place(messages: Sequence[Message], offset: int) -> int:
