@@ -1,0 +1,32 @@
+"""One worker process of the crash matrix: an ordinary worker behind the seam."""
+
+import os
+import signal
+from typing import Any
+
+import msgspec
+
+from refold.cli.logs import configure
+from refold.examples.order import order
+from refold.processors.definition import Workflow
+from refold.processors.service import build_worker
+from refold.testing.boundary import Plan, wrap
+from refold.topics.settings import load_settings
+
+
+def main() -> None:
+    text = os.environ.get("CRASH_PLAN")
+    plan = msgspec.json.decode(text, type=Plan) if text else None
+    configure()
+    workflow = Workflow("order", [order])
+    worker = build_worker(load_settings(), {"order": workflow}, wrap=wrap(plan))
+
+    def stop(*_: Any) -> None:
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()
