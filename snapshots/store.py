@@ -68,7 +68,7 @@ class PostgresStore:
         )
         self.alarm = alarm or _log_alarm
         self._lock_timeout = f"{int(lock_timeout_s * 1000)}"
-        self._writer = RowWriter(self.sql, self.alarm)
+        self.writer = RowWriter(self.sql, self.alarm)
 
     def check(self) -> None:
         """Connect and compare the schema's version with the code's.
@@ -151,8 +151,10 @@ class PostgresStore:
         """See `ports.Store.save`.
 
         Raises:
-            InvariantViolation: When a version stands with another content.
+            InvariantViolation: When a version stands with another content, or the marker would
+                move back (O4).
         """
+        _forward(cut, cut.marker)
         move = {
             "topic": cut.topic,
             "partition": cut.partition,
@@ -168,13 +170,14 @@ class PostgresStore:
         def write(connection: Connection, careful: Fault | None) -> bool:
             if connection.execute(self.sql["move_marker"], move).rowcount != 1:
                 return False
-            self._writer.write_cut(connection, cut, careful)
+            self.writer.write_cut(connection, cut, careful)
             return True
 
         return self._advance(f"a snapshot of {cut.topic}/{cut.partition}", cut, cut.marker, write)
 
     def flush(self, rows: Flush) -> bool:
         """See `ports.Store.flush`."""
+        _forward(rows, rows.rows_to)
         move = {
             "topic": rows.topic,
             "partition": rows.partition,
@@ -186,7 +189,7 @@ class PostgresStore:
         def write(connection: Connection, careful: Fault | None) -> bool:
             if connection.execute(self.sql["move_rows"], move).rowcount != 1:
                 return False
-            self._writer.write_flush(connection, rows, careful)
+            self.writer.write_flush(connection, rows, careful)
             return True
 
         return self._advance(f"a flush of {rows.topic}/{rows.partition}", rows, rows.rows_to, write)
@@ -359,7 +362,7 @@ class PostgresStore:
                     careful = fault(error)
                     return act()
                 if fault(error) is Fault.SLOW:
-                    self._writer.smaller()
+                    self.writer.smaller()
                 raise
             except UnicodeEncodeError:
                 if careful is not None:
@@ -371,7 +374,7 @@ class PostgresStore:
 
         def settle() -> bool:
             if act():
-                self._writer.larger()
+                self.writer.larger()
                 return True
             epoch, standing = self._standing(what)
             if (epoch, standing) == (what.epoch, new):
@@ -408,6 +411,12 @@ class PostgresStore:
 
 class _HeldError(Exception):
     """The claim met its lock timeout."""
+
+
+def _forward(what: Cut | Flush, new: int) -> None:
+    if new < what.previous:
+        msg = f"A watermark at {what.previous} was asked to move back to {new}."
+        raise InvariantViolation(msg, topic=what.topic, partition=what.partition)
 
 
 def _log_alarm(alarm: Alarm) -> None:

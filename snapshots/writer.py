@@ -34,15 +34,15 @@ class RowWriter:
     def __init__(self, sql: Mapping[str, bytes], tell: Callable[[Alarm], None]) -> None:
         self._sql = sql
         self._tell = tell
-        self._chunk = COPY_ROWS
+        self.chunk = COPY_ROWS
 
     def smaller(self) -> None:
         """Halve the rows of one statement: the last one was over its time-out (B040)."""
-        self._chunk = max(COPY_ROWS_LEAST, self._chunk // 2)
+        self.chunk = max(COPY_ROWS_LEAST, self.chunk // 2)
 
     def larger(self) -> None:
         """Grow back by and by: all went well."""
-        self._chunk = min(COPY_ROWS, self._chunk + COPY_ROWS_LEAST)
+        self.chunk = min(COPY_ROWS, self.chunk + COPY_ROWS_LEAST)
 
     def write_cut(self, connection: Connection, cut: Cut, careful: Fault | None) -> None:
         """Add the snapshots of a cut.
@@ -76,7 +76,7 @@ class RowWriter:
         source = iter(values)
         first = next(source, None)
         while first is not None:
-            left = self._chunk - 1
+            left = self.chunk - 1
             with connection.cursor().copy(self._sql[name]) as copy:
                 copy.set_types(types)
                 copy.write_row(first)

@@ -28,10 +28,24 @@ class Proxy:
         )
         self.rule: Rule | None = None
         self.cuts = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._ends: list[socket.socket] = [self._listener]
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
 
     def close(self) -> None:
-        self._listener.close()
+        """End every connection and every thread."""
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in self._ends:
+            end.close()
+
+    def _start(self, work: Callable[..., None], *given: object) -> None:
+        thread = threading.Thread(target=work, args=given, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         while True:
@@ -40,8 +54,9 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(self._target)
-            for source, target, way in ((client, server, TO_SERVER), (server, client, TO_CLIENT)):
-                threading.Thread(target=self._pump, args=(source, target, way), daemon=True).start()
+            self._ends += [client, server]
+            self._start(self._pump, client, server, TO_SERVER)
+            self._start(self._pump, server, client, TO_CLIENT)
 
     def _pump(self, source: socket.socket, target: socket.socket, way: str) -> None:
         with contextlib.suppress(OSError):
