@@ -25,12 +25,14 @@ class Entry:
     """One command or group of commands.
 
     Attributes:
-        module: Where its `app` (a `typer.Typer`) lives; imported when it is called.
+        module: Where its `typer.Typer` lives; imported when it is called.
         summary: The line that `refold --help` shows.
+        app: Its name there: a module may hold several.
     """
 
     module: str
     summary: str
+    app: str = "app"
 
 
 ENTRIES: Final[dict[str, Entry]] = {
@@ -42,6 +44,9 @@ ENTRIES: Final[dict[str, Entry]] = {
     "event": Entry("refold.cli.event", "Send one event, and see what became of it."),
     "rejected": Entry("refold.cli.rejected", "See what was refused, and redrive it."),
     "commands": Entry("refold.cli.commands", "Watch the commands of a target."),
+    "replay": Entry("refold.cli.replay", "Fold a partition from its log, silently.", "replay_app"),
+    "rebuild": Entry("refold.cli.replay", "Make a partition's rows from its log.", "rebuild_app"),
+    "verify": Entry("refold.cli.replay", "Compare live state with the log.", "verify_app"),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""
@@ -65,7 +70,7 @@ class LazyGroup(TyperGroup):
 
 def _load(name: str) -> Any:
     try:
-        app = import_module(ENTRIES[name].module).app
+        app = getattr(import_module(ENTRIES[name].module), ENTRIES[name].app)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("refold"):
             raise

@@ -27,7 +27,7 @@ from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.purity import guard
 from refold.processors.status import run_status
 from refold.schemas.envelope import EventRecord
-from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.errors import Code, FenceError, ServerError, UsageError
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import content_hash
 from refold.topics.facts import topic_facts
@@ -81,7 +81,7 @@ def extent(admin: AdminClient, topic: str, partition: int) -> Extent:
     """
     facts = topic_facts(admin, topic, ANSWER_S)
     if not 0 <= partition < facts.partitions:
-        raise FenceError(
+        raise UsageError(
             Code.NOT_FOUND,
             f"{topic} has partitions 0 to {facts.partitions - 1}, not {partition}.",
             "Name one of them.",

@@ -1,0 +1,102 @@
+"""What the commands that look at partitions share: settings, the workflow named, how to tell.
+
+Law of this module: standard output carries what a program can read, or the answer for a person;
+progress and remarks go to standard error.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from refold.cli.load import load_workflows
+from refold.processors.definition import Workflow
+from refold.schemas.errors import Code, UsageError
+
+Specs = Annotated[
+    list[str], typer.Argument(metavar="MODULE:NAME…", help="Definitions: every version in use.")
+]
+Number = Annotated[int, typer.Option("--partition", "-p", min=0, help="Number of the partition.")]
+Name = Annotated[
+    str, typer.Option("--workflow", help="Which workflow, where the definitions hold several.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+out = Console()
+err = Console(stderr=True)
+
+
+def chosen(specs: list[str], name: str = "") -> Workflow:
+    """The one workflow that a command line means.
+
+    Raises:
+        UsageError: There are several and none is named, or the named one is not there.
+    """
+    workflows = load_workflows(specs)
+    if name:
+        if name in workflows:
+            return workflows[name]
+        raise _which(f"No definition of {name!r} was given", workflows)
+    if len(workflows) == 1:
+        return next(iter(workflows.values()))
+    raise _which("Several workflows were given", workflows)
+
+
+def _which(what: str, workflows: Mapping[str, Workflow]) -> UsageError:
+    return UsageError(
+        Code.BAD_COMMAND_LINE,
+        f"{what}: {', '.join(sorted(workflows))}.",
+        "Name one of them with --workflow.",
+    )
+
+
+def many_records() -> None:
+    """Set the collector as the worker does: records are many, long-lived and free of cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
+
+
+@contextmanager
+def bar(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over offsets: call it with (position, end)."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda position, end: None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=err) as progress:
+        task = progress.add_task(title, total=None)
+
+        def told(position: int, end: int) -> None:
+            progress.update(task, completed=position, total=max(end, 1))
+
+        yield told
+
+
+def tell_json(value: object) -> None:
+    """Print any value of ours as one line of JSON."""
+    typer.echo(msgspec.json.encode(value, enc_hook=_hex).decode())
+
+
+def tell(**fields: object) -> None:
+    """Print named fields for a person, one a line; mappings as `name n, name n`."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in fields.items():
+        shown = value
+        if isinstance(value, Mapping):
+            shown = ", ".join(f"{key} {number}" for key, number in value.items()) or "none"
+        table.add_row(name.replace("_", " "), str(shown))
+    out.print(table, markup=False)
+
+
+def _hex(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
