@@ -124,14 +124,15 @@ def _applied(
         or (visits and enters and visits[definition.positions[target]] >= definition.most_visits)
     ):
         return _over(definition, instance, event, data, transition, at)
+    seen = context if definition.copied is None else definition.copied(context)
     for invariant in transition.invariants:
-        _hold(invariant.name, invariant.holds, target, context)
+        _hold(invariant.name, invariant.holds, target, seen)
     since, effects = instance.since_ms, NOTHING_SENT
     if enters:
         since = at
         if transition.sends:
             sends = transition.sends
-            effects = _sent(definition, instance, event, data, sends, target, context, step)
+            effects = _sent(definition, instance, event, data, sends, target, seen, step)
         if visits:
             visits = _visited(visits, definition.positions[target])
     dedup = instance.dedup + event.identity + event.body
@@ -222,6 +223,8 @@ def _over(
             f" unchanged in a row, visits of {transition.target!r} at most {limits.visits}",
         )
     context = instance.context
+    if definition.copied is not None:
+        context = definition.copied(context)
     for invariant in definition.invariants:
         if invariant.states is None or over in invariant.states:
             _hold(invariant.name, invariant.holds, over, context)

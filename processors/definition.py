@@ -28,10 +28,11 @@ from refold.processors.spec import (
     Spec,
 )
 from refold.processors.status import RunStatus
-from refold.schemas.canonical import Canonical, canonical_of
+from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, DefinitionError, FenceError
+from refold.schemas.shapes import Choice, Entries, Items, Record, Shape
 
 States = tuple[str, ...]
 
@@ -134,6 +135,10 @@ class Definition:
     """state → its index in `states` and in an instance's `visits`."""
     fresh: Any
     """Context of an instance without an event: `context()`, or None."""
+    copied: Callable[[Any], Any] | None
+    """Makes the copy that a user's function sees, where the context holds lists or maps: they
+    could be changed behind the fold's back, and a map would come back from a snapshot in another
+    order. None: the context cannot change and is handed over itself."""
     spec: Spec
 
     def accepts(self, state: str) -> tuple[str, ...]:
@@ -284,8 +289,33 @@ def compiled(spec: Spec) -> Definition:
         entries=tuple(spec.entries),
         positions={one: index for index, one in enumerate(states)},
         fresh=fresh_context(spec.context),
+        copied=_copier(canonical_of(spec.context)),
         spec=spec,
     )
+
+
+def _copier(canonical: Canonical[Any]) -> Callable[[Any], Any] | None:
+    if not _changeable(canonical.shape):
+        return None
+
+    def copied(context: Any) -> Any:
+        if context is None:
+            return None
+        return canonical.from_value(unpack(pack(canonical.to_value(context))))
+
+    return copied
+
+
+def _changeable(shape: Shape) -> bool:
+    """True when a value of the shape holds a list or a map."""
+    match shape:
+        case Items(item, cls):
+            return cls is list or _changeable(item)
+        case Choice(branches):
+            return any(_changeable(one) for one in branches)
+        case Record(fields=fields):
+            return any(_changeable(one.shape) for one in fields)
+    return isinstance(shape, Entries)
 
 
 def _most(limit: int | None) -> int:

@@ -91,7 +91,7 @@ def graph(
     return case
 
 
-def _tell(ctx: Case, event: object) -> list[Tell | Page] | Tell | None:
+def _tell(ctx: Case, event: object) -> list[Tell | Page] | Tell | None:  # noqa: PLR0911  # a table
     match event:
         case Noted(text="twice"):
             return [Tell("a"), Tell("b")]
@@ -104,7 +104,7 @@ def _tell(ctx: Case, event: object) -> list[Tell | Page] | Tell | None:
         case Noted(text="number"):
             return Tell(1)  # type: ignore[arg-type]
         case Noted(text="surrogate"):
-            return Page("\udc00", "a")
+            return [Page("\udc00", "a")]
         case Noted(text="string"):
             return "tell"  # type: ignore[return-value]
         case Noted(text="raise"):

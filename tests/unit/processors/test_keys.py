@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.processors.keys import compensate_key, derived_bytes, encoded, key_of
+from refold.processors.keys import action_part, compensate_key, derived_bytes, encoded, key_of
 from refold.schemas.envelope import event_identity
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.limits import KEY_BYTES
@@ -67,7 +67,7 @@ def test_a_compensation_of_a_compensation_is_refused() -> None:
 
 def test_a_key_whose_compensation_would_not_fit_is_a_digest_both_ways() -> None:
     fits = next(
-        n for n in range(1, 300) if not key_of("t", "w", "i" * n, "s", "a", "/s", "e")[:2] == "r1"
+        n for n in range(1, 300) if key_of("t", "w", "i" * n, "s", "a", "/s", "e")[:2] != "r1"
     )
     longest = key_of("t", "w", "i" * (fits - 1), "s", "a", "/s", "e")
     assert len(compensate_key(longest)) == KEY_BYTES
@@ -78,7 +78,7 @@ NAMES = st.text("abz09_-", min_size=1, max_size=64)
 IDS = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=128
 )
-ACTIONS = st.tuples(NAMES, st.none() | IDS).map(lambda a: a[0] if a[1] is None else ".".join(a))
+ACTIONS = st.tuples(NAMES, st.none() | IDS).map(lambda a: action_part(*a))
 PARTS = st.tuples(NAMES, NAMES, IDS, NAMES, ACTIONS, IDS, IDS)
 
 
