@@ -61,6 +61,9 @@ lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's 
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --universal \
 		--python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --quiet -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
+		-c requirements.lock -o compose/runtime.lock
 	@echo "==> compose/kafka.lock"
 	@$(BIN)/python -c 'from refold.local.jars import resolve_lock; print(resolve_lock(), end="")' > compose/kafka.lock.new
 	@mv compose/kafka.lock.new compose/kafka.lock

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -35,6 +36,8 @@ KAFKA_VARIABLE: Final = "REFOLD_TEST_KAFKA"
 POSTGRES_VARIABLE: Final = "REFOLD_TEST_POSTGRES"
 KAFKA_IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
 POSTGRES_IMAGE: Final = "postgres:18"
+PREFIX: Final = "refold-test-"
+"""Begins the names of the folders of servers that one test alone has."""
 ENGINE_TIMEOUT_S: Final = 5.0
 """An engine that does not answer `docker info` by then is not there."""
 
@@ -99,8 +102,12 @@ class OwnPostgres(Protocol):
 
 def pytest_report_header() -> list[str]:
     """Say which servers the tests use."""
-    named = os.environ.get(POSTGRES_VARIABLE)
-    postgres = f"PostgreSQL {postgres_version(named)} at {POSTGRES_VARIABLE}" if named else ""
+    postgres = ""
+    if named := os.environ.get(POSTGRES_VARIABLE):
+        try:
+            postgres = f"PostgreSQL {postgres_version(named)} at {POSTGRES_VARIABLE}"
+        except psycopg.Error as error:
+            postgres = f"PostgreSQL at {POSTGRES_VARIABLE} does not answer ({error})"
     if KAFKA_VARIABLE in os.environ:
         kafka = f"Kafka at {KAFKA_VARIABLE}"
     elif has_engine():
@@ -222,10 +229,32 @@ def own_postgres() -> Iterator[OwnPostgres]:
 
 def _open_folder(stack: ExitStack) -> Path:
     # pytest's own folders are closed to the account that PostgreSQL runs under when we are root.
-    folder = Path(tempfile.mkdtemp(prefix="refold-test-"))
+    end_orphans()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
+    me = psutil.Process()
+    (folder / "owner").write_text(f"{me.pid} {me.create_time()}")
     return folder
+
+
+def end_orphans() -> None:
+    """End the servers that a killed test run left, and remove their folders."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if not _is_owned(folder):
+            for home in folder.iterdir():
+                KafkaServer(home, jars=jar_folder()).kill()  # whichever server it is
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_owned(folder: Path) -> bool:
+    try:
+        pid, created = (folder / "owner").read_text().split()
+        return abs(psutil.Process(int(pid)).create_time() - float(created)) < 1.0
+    except psutil.NoSuchProcess:
+        return False
+    except (OSError, ValueError):
+        return True  # another run is making it just now, or it is no folder of ours
 
 
 def _kafka_container(stack: ExitStack) -> Kafka:
@@ -263,4 +292,5 @@ def _until_it_works(probe: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":  # `make stop`
+    end_orphans()
     Pair.at(pair_folder()).down()
