@@ -5,7 +5,7 @@ is paused from the moment it is assigned until its take has ended well; what the
 is given back with a last cut, what it says is lost is dropped without a word.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -235,11 +235,12 @@ class Assignment:
             digests=unpacked(row.digest),
             marker=row.marker,
             rows_to=row.rows_to,
+            decided_from=row.decisions,
             decided_to=taken.known.position,
             complete=start.position == 0,
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
-            activations=[*older, *taken.known.activations],
+            activations=_merged(older, taken.known.activations),
             takeovers=row.takeovers,
         )
         self._activate(partition, taken)
@@ -263,11 +264,15 @@ class Assignment:
 
     def _give_back(self, names: list[Name]) -> None:
         held = [self.partitions[name] for name in names if name in self.partitions]
+        if held and self._saver.drain(self._options.revoke_s / 2):
+            for done in self._saver.done():  # what was on its way would hold back the last cut
+                place = (done.job.topic, done.job.partition)
+                self._keeper.settle(done, self.partitions.get(place))
         for partition in held:
             self._keeper.release(partition)
         for name in names:
             self._forget(name)
-        if held and not self._saver.drain(self._options.revoke_s):
+        if held and not self._saver.drain(self._options.revoke_s / 2):
             _LOG.warning("the last cut is not confirmed: the successor replays")
 
     def _forget(self, name: Name) -> None:
@@ -296,6 +301,12 @@ class Assignment:
             self._store.fence(name[0], name[1], epoch, f"{error.code} {error.what}")
         except ServerError as away:
             _LOG.warning("the fence is not noted", error=str(away))
+
+
+def _merged(older: Iterable[Activate], newer: Iterable[Activate]) -> list[Activate]:
+    """Activations in order, each once: a tail of the decision log may be read again."""
+    found = {(each.offset, each.version): each for each in (*older, *newer)}
+    return sorted(found.values(), key=lambda each: each.offset)
 
 
 def _names(partitions: list[TopicPartition]) -> list[str]:

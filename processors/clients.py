@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from refold.topics.client_logs import client_logger
 from refold.topics.clients import (
     admin_config,
+    publisher_config,
     reader_config,
     transactional_producer_config,
     worker_consumer_config,
@@ -34,6 +35,10 @@ class Clients(Protocol):
 
     def producer(self, transactional_id: str) -> Producer:
         """Transactional producer; `init_transactions` is the caller's."""
+        ...
+
+    def publisher(self) -> Producer:
+        """Idempotent producer without transactions, for schemas."""
         ...
 
     def admin(self) -> AdminClient:
@@ -59,6 +64,10 @@ class KafkaClients:
         """A producer under a transactional id; `init_transactions` is the caller's."""
         config = transactional_producer_config(self._settings, transactional_id)
         return Producer(config, logger=client_logger())
+
+    def publisher(self) -> Producer:
+        """A producer without transactions."""
+        return Producer(publisher_config(self._settings), logger=client_logger())
 
     def admin(self) -> AdminClient:
         """An admin client."""

@@ -147,7 +147,7 @@ class Keeper:
             epoch=partition.epoch,
             previous=partition.marker,
             marker=partition.position,
-            decisions=partition.decided_to,
+            decisions=partition.decided,
             digests=partition.digests,
             counts=dict(partition.counts),
             activations=[each for each in partition.activations if each is not partition.pending],
@@ -158,7 +158,7 @@ class Keeper:
 
 def _settle_cut(partition: Partition, job: CutJob, *, good: bool) -> None:
     if good:
-        partition.marker = job.marker
+        partition.marker, partition.decided_from = job.marker, job.decisions
     else:
         partition.dirty = {**partition.saving, **partition.dirty}
     partition.saving = {}

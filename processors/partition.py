@@ -7,6 +7,7 @@ folds into an `Overlay`, which is merged when its transaction is known to be com
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed, Digests
@@ -69,6 +70,8 @@ class Partition:
     digests: Digests
     marker: int
     rows_to: int
+    decided_from: int
+    """Position on the decision log of the last cut: decisions at or past its marker follow."""
     decided_to: int
     """Position on the decision log behind the decisions that are known."""
     complete: bool
@@ -97,6 +100,11 @@ class Partition:
     def name(self) -> tuple[str, int]:
         """(topic, partition number)."""
         return self.topic, self.number
+
+    @property
+    def decided(self) -> int:
+        """Where a successor that starts at the position must read decisions from (P4, P13)."""
+        return self.decided_from if self.decisions else self.decided_to
 
     @property
     def silent(self) -> bool:
@@ -158,5 +166,5 @@ class Partition:
 
     def _forget_decisions(self) -> None:
         for known in (self.decisions, self.forced):
-            for offset in [each for each in known if each < self.position]:
+            for offset in list(takewhile(lambda each: each < self.position, known)):
                 del known[offset]

@@ -8,12 +8,13 @@ partition's position.
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Unanswered
+from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.processors.assignment import Assignment, Name, diverged
-from refold.processors.batch import fold_run
+from refold.processors.assignment import CRASH_LOOP_CLAIMS, Assignment, Name, diverged
+from refold.processors.batch import Released, fold_run
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched, Loader
@@ -21,8 +22,10 @@ from refold.processors.options import Options
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.transaction import Aborted, Transactor
+from refold.processors.vocabulary import Vocabulary
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, InvariantViolation, RefoldError, ServerError
+from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Decision, Reason, Verdict
 from refold.snapshots.ports import Store
 from refold.topics.reading import offset_of
@@ -32,8 +35,31 @@ _LOG = structlog.get_logger("refold.rounds")
 LOAD_S = 1.0
 """P11: a load that takes longer lets the loop poll meanwhile."""
 CAREFUL_AFTER_ABORTS = 2
+SUSPECT_TIMES = 2
+"""A record may end one worker by chance; the second time it is the record."""
 
 Pairs = list[tuple[Message, EventRecord | Fault]]
+_BLAMED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""Errors that a record of the transaction causes; any other abort is nobody's fault here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one partition that are ready to be folded, with what a redrive releases."""
+
+    partition: Partition
+    pairs: Pairs
+    released: Released
 
 
 class Rounds:
@@ -47,6 +73,7 @@ class Rounds:
         keeper: Keeper,
         store: Store,
         payloads: Payloads,
+        vocabulary: Vocabulary,
         clock: Callable[[], float],
     ) -> None:
         self.transactions = 0
@@ -57,6 +84,7 @@ class Rounds:
         self._keeper = keeper
         self._store = store
         self._payloads = payloads
+        self._vocabulary = vocabulary
         self._clock = clock
         self._aborts_in_a_row = 0
         self._careful = 0
@@ -96,16 +124,22 @@ class Rounds:
             Finished: The producer is finished; every partition must be taken again.
         """
         runs = self._sorted(consumer, messages)
-        live: list[tuple[Partition, Pairs]] = []
+        live: list[Run] = []
         for partition, pairs in runs:
-            if not self._loaded(partition, pairs):
+            try:
+                ready = self._ready(partition, pairs)
+            except ServerError as away:
+                _LOG.warning("put back", partition=partition.number, error=str(away))
+                self._stalled[partition.name] = self._clock() + self._options.retry_s
+                ready = None
+            if ready is None:
                 self._put_back(consumer, partition, pause=True)
                 continue
-            rest = self._silently(partition, pairs)
-            if rest:
-                live.append((partition, rest))
+            rest = self._silently(ready)
+            if rest.pairs:
+                live.append(rest)
         if live:
-            if self._careful:
+            if self._careful or any(self._suspicious(each.partition) for each in live):
                 live = self._one(consumer, live)
             self._commit(consumer, live, transactor)
 
@@ -168,6 +202,14 @@ class Rounds:
         consumer.seek(TopicPartition(partition.topic, partition.number, place))
         return pairs[:end]
 
+    def _ready(self, partition: Partition, pairs: Pairs) -> Run | None:
+        """See that schemas, instances and payloads are there; None: wait, and poll meanwhile."""
+        if self._vocabulary.unknown(partition.workflow.name, pairs):
+            self._vocabulary.refresh()
+        if not self._loaded(partition, pairs):
+            return None
+        return Run(partition, pairs, released(partition, pairs, self._payloads))
+
     def _loaded(self, partition: Partition, pairs: Pairs) -> bool:
         """See that memory holds what the run needs; False: put it back and poll."""
         if partition.complete:
@@ -201,10 +243,11 @@ class Rounds:
             return False
         return True
 
-    def _silently(self, partition: Partition, pairs: Pairs) -> Pairs:
-        """Fold what was already sent (O5); at its end compare the digest (P19)."""
+    def _silently(self, run: Run) -> Run:
+        """Fold what was already sent (O5), give the rest; at its end compare the digest (P19)."""
+        partition, pairs = run.partition, run.pairs
         if not partition.silent:
-            return pairs
+            return run
         ends = next(
             (
                 place
@@ -221,12 +264,12 @@ class Rounds:
                 overlay,
                 pairs[:ends],
                 None,
-                released(partition, pairs, self._payloads),
+                run.released,
                 rows=rows,
             )
         except RefoldError as error:
             self._stop(partition, error)
-            return []
+            return Run(partition, [], {})
         overlay.close()
         if ends < len(pairs):
             overlay.position = max(overlay.position, partition.silent_to)
@@ -234,20 +277,18 @@ class Rounds:
         difference = partition.diverged()
         if difference is not None:
             self._stop(partition, diverged(partition, difference))
-            return []
-        return pairs[ends:]
+            return Run(partition, [], {})
+        return Run(partition, pairs[ends:], {} if ends else run.released)
 
     # The transaction.
 
-    def _commit(
-        self, consumer: Consumer, live: list[tuple[Partition, Pairs]], transactor: Transactor
-    ) -> None:
+    def _commit(self, consumer: Consumer, live: list[Run], transactor: Transactor) -> None:
         member = consumer.consumer_group_metadata()
         overlays: list[tuple[Partition, Overlay]] = []
         transactor.begin()
         try:
-            for partition, pairs in live:
-                overlays.append((partition, self._fold(partition, pairs, transactor)))
+            for run in live:
+                overlays.append((run.partition, self._fold(run, transactor)))
             transactor.commit([_offset(each, overlay) for each, overlay in overlays], member)
         except (Aborted, TooLarge, FenceError, InvariantViolation, KafkaException) as failure:
             self._undo(consumer, live, transactor, failure)
@@ -255,7 +296,7 @@ class Rounds:
         transactor.producer.poll(0)
         self.transactions += 1
         self._aborts_in_a_row = 0
-        self._careful = max(0, self._careful - 1)
+        self._absolve(live)
         now_s = self._clock()
         for partition, overlay in overlays:
             if overlay.activations:
@@ -263,15 +304,16 @@ class Rounds:
             overlay.activations = []
             partition.merge(overlay, now_s, rows=self._options.rows)
 
-    def _fold(self, partition: Partition, pairs: Pairs, transactor: Transactor) -> Overlay:
+    def _fold(self, run: Run, transactor: Transactor) -> Overlay:
+        partition = run.partition
         overlay = partition.overlay()
         emission = self._emission(partition, transactor)
         if partition.pending is not None:
             emission.activate(partition.pending)
             overlay.activations.append(partition.pending)
-        given = released(partition, pairs, self._payloads)
+        rows = self._options.rows
         try:
-            fold_run(partition, overlay, pairs, emission, given, rows=self._options.rows)
+            fold_run(partition, overlay, run.pairs, emission, run.released, rows=rows)
         except TooLarge as refusal:
             partition.forced[refusal.decision.offset] = refusal.decision
             raise
@@ -282,11 +324,7 @@ class Rounds:
         return overlay
 
     def _undo(
-        self,
-        consumer: Consumer,
-        live: list[tuple[Partition, Pairs]],
-        transactor: Transactor,
-        failure: Exception,
+        self, consumer: Consumer, live: list[Run], transactor: Transactor, failure: Exception
     ) -> None:
         """Forget the overlays, put every partition back where its state stands (P9)."""
         self.aborts += 1
@@ -299,45 +337,59 @@ class Rounds:
         elif not isinstance(failure, Aborted):
             transactor.abort()
         if isinstance(failure, Aborted):
-            self._aborts_in_a_row += 1
-            if self._aborts_in_a_row >= CAREFUL_AFTER_ABORTS:
-                self._careful = self._options.careful_records
-        for partition, _ in live:
-            if partition.name in self._assignment.partitions:
-                self._put_back(consumer, partition)
-        if self._careful and len(live) == 1 and len(live[0][1]) == 1:
-            self._suspect(live[0][0], live[0][1][0][0], failure)
+            self._blame(live, failure)
+        for run in live:
+            if run.partition.name in self._assignment.partitions:
+                self._put_back(consumer, run.partition)
 
     # Careful mode (P12).
 
-    def _one(
-        self, consumer: Consumer, live: list[tuple[Partition, Pairs]]
-    ) -> list[tuple[Partition, Pairs]]:
-        """One record of one partition; the others are put back."""
-        first, pairs = live[0]
-        for partition, _ in live[1:]:
-            self._put_back(consumer, partition)
-        offset = offset_of(pairs[0][0])
-        if len(pairs) > 1:
-            consumer.seek(TopicPartition(first.topic, first.number, offset + 1))
+    def _suspicious(self, partition: Partition) -> bool:
+        return partition.takeovers > CRASH_LOOP_CLAIMS
+
+    def _one(self, consumer: Consumer, live: list[Run]) -> list[Run]:
+        """One record of one partition, marked before it is folded; the others are put back."""
+        first = live[0]
+        partition, offset = first.partition, offset_of(first.pairs[0][0])
+        for run in live[1:]:
+            self._put_back(consumer, run.partition)
+        if len(first.pairs) > 1:
+            consumer.seek(TopicPartition(partition.topic, partition.number, offset + 1))
         try:
-            times = self._store.suspect(first.topic, first.number, offset)
+            times = self._store.suspect(partition.topic, partition.number, offset)
         except ServerError as away:
             _LOG.warning("the suspect is not marked", error=str(away))
             times = 1
-        if times > 1:
-            self._force(first, offset, f"this record ended {times - 1} worker(s) before")
-        return [(first, pairs[:1])]
+        if times > SUSPECT_TIMES:
+            self._force(partition, offset, f"this record ended {times - 1} workers before")
+        return [Run(partition, first.pairs[:1], first.released)]
 
-    def _suspect(self, partition: Partition, message: Message, failure: Exception) -> None:
-        offset = offset_of(message)
-        if offset not in partition.forced:
-            self._force(partition, offset, f"its transaction aborted alone: {failure}")
+    def _blame(self, live: list[Run], aborted: Aborted) -> None:
+        """Enter careful mode after aborts in a row; in it, the record whose abort it was parks."""
+        self._aborts_in_a_row += 1
+        alone = len(live) == 1 and len(live[0].pairs) == 1
+        if alone and aborted.error.code() in _BLAMED:
+            partition, offset = live[0].partition, offset_of(live[0].pairs[0][0])
+            self._force(partition, offset, f"its transaction aborts: {aborted.error.str()}")
+        if self._aborts_in_a_row >= CAREFUL_AFTER_ABORTS:
+            self._careful = self._options.careful_records
+
+    def _absolve(self, live: list[Run]) -> None:
+        """After a good transaction: a suspect is clear, and careful mode comes nearer its end."""
+        for run in live:
+            partition = run.partition
+            if not self._careful and not self._suspicious(partition):
+                continue
+            partition.takeovers = max(0, partition.takeovers - 1)
+            try:
+                self._store.clear(partition.topic, partition.number, offset_of(run.pairs[0][0]))
+            except ServerError as away:
+                _LOG.warning("the suspect is not cleared", error=str(away))
+        self._careful = max(0, self._careful - 1)
 
     def _force(self, partition: Partition, offset: int, text: str) -> None:
-        partition.forced[offset] = Decision(
-            offset, Verdict.PARKED, Reason(Code.SUSPECT, text[:500])
-        )
+        reason = Reason(Code.SUSPECT, bounded_text(text))
+        partition.forced.setdefault(offset, Decision(offset, Verdict.PARKED, reason))
 
     # Common.
 
@@ -361,16 +413,22 @@ class Rounds:
 
     def _put_back(self, consumer: Consumer, partition: Partition, *, pause: bool = False) -> None:
         place = TopicPartition(partition.topic, partition.number, partition.position)
-        if pause:
-            consumer.pause([place])
-        consumer.seek(place)
+        try:
+            if pause:
+                consumer.pause([place])
+            consumer.seek(place)
+        except KafkaException as failure:  # a gap must not open: begin again from the marker
+            self._assignment.drop(partition.name, f"it could not be put back: {failure}")
 
     def _resume(self, partition: Partition) -> None:
         consumer = self._assignment.consumer
         if consumer is not None:
             place = TopicPartition(partition.topic, partition.number, partition.position)
-            consumer.seek(place)
-            consumer.resume([place])
+            try:
+                consumer.seek(place)
+                consumer.resume([place])
+            except KafkaException as failure:
+                self._assignment.drop(partition.name, f"it could not be resumed: {failure}")
 
     def _stop(self, partition: Partition, error: RefoldError) -> None:
         if error.code == Code.FENCED:

@@ -76,7 +76,7 @@ def preflight_of(options: Options, workflows: Mapping[str, Workflow]) -> Preflig
         for spec in workflow_specs(options.namespace, workflow.name, (), partitions=1)
     }
 
-    def preflight(facts: TopicFacts, row: PartitionRow | None) -> None:  # noqa: ARG001  # later
+    def preflight(facts: TopicFacts, row: PartitionRow | None) -> None:  # later
         found = judge_topic(
             specs[facts.topic],
             facts,

@@ -65,7 +65,10 @@ class Transactor:
         Raises:
             Finished: The producer is fatal.
         """
-        self._call(self.producer.begin_transaction)
+        try:
+            self._repeat(self.producer.begin_transaction)
+        except KafkaException as failure:  # there is nothing to abort: a state we do not know
+            raise Finished(failure.args[0]) from failure
 
     def commit(self, offsets: Sequence[TopicPartition], member: Any) -> None:
         """Add the offsets and commit; returns only when the commit is known.

@@ -28,6 +28,7 @@ from refold.processors.payloads import Payloads
 from refold.processors.rounds import Rounds
 from refold.processors.saver import Saver
 from refold.processors.transaction import Finished, Transactor
+from refold.processors.vocabulary import Vocabulary
 from refold.schemas.errors import ServerError
 from refold.snapshots.ports import Store
 
@@ -68,6 +69,7 @@ class Worker:
         }
         self._saver = Saver(store)
         self._keeper = Keeper(options, self._saver, clock)
+        self._vocabulary = Vocabulary(options.namespace, workflows.values(), clients)
         self._loader = Loader(options.namespace, clients, store)
         self._taker = Taker(options, clients, store, clients.admin(), preflight)
         self._assignment = Assignment(
@@ -80,6 +82,7 @@ class Worker:
             self._keeper,
             store,
             Payloads(clients),
+            self._vocabulary,
             clock,
         )
         self._transactor: Transactor | None = None
@@ -163,6 +166,11 @@ class Worker:
             _LOG.warning("no producer yet", error=str(error))
             self._transactor = None
             return
+        try:
+            self._vocabulary.publish()
+        except ServerError as error:
+            _LOG.warning("the schemas are not published yet", error=str(error))
+            return
         self._transactor = transactor
         self._assignment.restart()
 
@@ -175,3 +183,4 @@ class Worker:
         self._taker.close()
         self._loader.close()
         self._saver.close()
+        self._vocabulary.close()

@@ -94,6 +94,10 @@ class WrappedClients:
         """A producer, behind the seam."""
         return Wrapped(self._clients.producer(transactional_id), "producer", self._seam)
 
+    def publisher(self) -> Any:
+        """The producer of schemas, as it is."""
+        return self._clients.publisher()
+
     def admin(self) -> Any:
         """The admin client, as it is."""
         return self._clients.admin()
