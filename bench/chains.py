@@ -7,6 +7,7 @@ the chain backwards, so that a drift within a round does not favour a side.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from bench.figures import BY_NAME, Found
@@ -33,6 +34,7 @@ class Chain(NamedTuple):
 SIDES: Final[dict[str, Callable[[Bench], Run]]] = {
     "plain": lambda bench: bench.limit("plain"),
     "tricks": lambda bench: bench.limit("tricks"),
+    "raised": lambda bench: bench.limit("plain", "--raised"),
     "neighbour": lambda bench: bench.limit("neighbour"),
     "replay": lambda bench: bench.replay_limit(),
     "product": lambda bench: bench.product(rows="false"),
@@ -41,16 +43,16 @@ SIDES: Final[dict[str, Callable[[Bench], Run]]] = {
     "dataclass": lambda bench: bench.product("w1_dataclass", rows="false"),
     "pydantic": lambda bench: bench.product("w1_pydantic", rows="false"),
 }
-LIMITS: Final = frozenset({"plain", "tricks", "neighbour", "replay"})
+LIMITS: Final = frozenset({"plain", "raised", "tricks", "neighbour", "replay"})
 """Sides whose result must be right, or the benchmark itself is broken."""
 
 CHAINS: Final[dict[str, Chain]] = {
     "limits": Chain(
-        ("replay", "tricks", "plain", "neighbour"),
-        (
-            Ratio("tricks_plain", "tricks", "plain"),
-            Ratio("neighbour_plain", "neighbour", "plain"),
-        ),
+        ("tricks", "plain", "raised"),
+        (Ratio("tricks_plain", "tricks", "plain"), Ratio("raised_plain", "raised", "plain")),
+    ),
+    "neighbour": Chain(
+        ("replay", "neighbour", "plain"), (Ratio("neighbour_plain", "neighbour", "plain"),)
     ),
     "w1": Chain(
         ("tricks", "product", "plain", "rows"),
@@ -87,7 +89,7 @@ def measure(bench: Bench, name: str, rounds: int, say: Say) -> tuple[list[Found]
         order = chain.sides if number % 2 == 0 else chain.sides[::-1]
         by_side: dict[str, Run] = {}
         for side in order:
-            by_side[side] = run = SIDES[side](bench)
+            by_side[side] = run = replace(SIDES[side](bench), side=side)
             runs.append(run)
             say(f"{name} {number + 1}/{rounds}  {side:<10} {_shown(run)}")
             if run.fault and side in LIMITS:

@@ -63,6 +63,11 @@ FIGURES: Final = (
     Figure("plain_latency_p50", "the plain bare loop itself, p50 at 100/s", "ms", higher=False),
     Figure("plain_latency_p99", "the plain bare loop itself, p99 at 100/s", "ms", higher=False),
     Figure("tricks_plain", "bare loop with every trick / plain bare loop", "ratio"),
+    Figure(
+        "raised_plain",
+        "plain bare loop with raised collector thresholds / plain bare loop",
+        "ratio",
+    ),
     Figure("neighbour_plain", "the neighbours' bare loop / plain bare loop", "ratio"),
 )
 BY_NAME: Final = {figure.name: figure for figure in FIGURES}

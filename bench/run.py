@@ -1,6 +1,7 @@
 """The benchmark: `python -m bench.run [--quick] [--only PART …] [--rounds N]`.
 
-Parts: limits, w1, styles, snapshots (ratios of interleaved runs), latency, takeover, memory.
+Parts: w1, snapshots, styles, limits, neighbour (ratios of interleaved runs), latency, takeover,
+memory.
 Results go to bench/results/figures.json and figures.md; those of a quick or partial session to
 bench/results/tmp/. At most 25 minutes, quick about 3: a part that would begin later is left out
 and named.
@@ -22,8 +23,10 @@ from bench.figures import BY_NAME, Found
 from bench.runs import LOGS, Bench, Run, clear_logs
 from bench.servers import servers
 
-PARTS = ("w1", "limits", "styles", "snapshots", "latency", "takeover", "memory")
-WITHOUT_PRODUCT = ("limits",)
+PARTS = ("w1", "snapshots", "takeover", "latency", "memory", "styles", "limits", "neighbour")
+CONTEXT = ("limits", "neighbour")
+CONTEXT_ROUNDS = 3
+"""Ratios among the bare loops, of which nothing is asked: fewer rounds do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Session:
 
     def chain(self, name: str) -> None:
         """Measures the ratios of one chain."""
-        found, runs = chains.measure(self.bench, name, self.size.rounds, self.say)
+        rounds = min(self.size.rounds, CONTEXT_ROUNDS) if name in CONTEXT else self.size.rounds
+        found, runs = chains.measure(self.bench, name, rounds, self.say)
         self.found += found
         self.runs += runs
         for each in found:

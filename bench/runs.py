@@ -8,7 +8,7 @@ has the rate zero.
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -108,13 +108,13 @@ class Bench:
         finally:
             workload.delete(self.servers.bootstrap, name)
 
-    def limit(self, name: str) -> Run:
-        """One run of `bench.limits.<name>`: plain, tricks or neighbour."""
+    def limit(self, name: str, *options: str) -> Run:
+        """One run of `bench.limits.<name>`: plain, tricks or neighbour; `options` go to it."""
         other = name == "neighbour"
         want = (expected_neighbour if other else expected)(self.instances)
         with self.topic() as commands:
             events = neighbour.EVENTS if other else wire.EVENTS
-            line, cpu_s, fault = self._loop(name, events, commands)
+            line, cpu_s, fault = self._loop(name, events, commands, options)
             sent = readback.read(self.servers.bootstrap, commands)
         fault = fault or _fault(want, sent, line.get("states", ""))
         return _run(name, want.events, sent.seconds, cpu_s=cpu_s, fault=fault, detail=line)
@@ -122,19 +122,22 @@ class Bench:
     def replay_limit(self) -> Run:
         """One run of the bare replay loop; its own clock counts, since it sends nothing."""
         want = expected(self.instances)
-        line, cpu_s, fault = self._loop("replay", wire.EVENTS, "")
+        line, cpu_s, fault = self._loop("replay", wire.EVENTS, "", ())
         if not fault and line["states"] != want.states:
             fault = "wrong states"
         return _run(
             "replay", want.events, line.get("seconds", 0.0), cpu_s=cpu_s, fault=fault, detail=line
         )
 
-    def _loop(self, name: str, events: str, commands: str) -> tuple[dict[str, Any], float, str]:
+    def _loop(
+        self, name: str, events: str, commands: str, options: Sequence[str]
+    ) -> tuple[dict[str, Any], float, str]:
         command = module(
             f"bench.limits.{name}",
             *("--bootstrap", self.servers.bootstrap, "--events", events),
             *("--commands", commands, "--count", str(self.events)),
             *("--name", f"bench-{uuid.uuid4().hex[:8]}"),
+            *options,
         )
         with running(command, LOGS / name) as process:
             ended = process.wait(RUN_TIMEOUT_S)

@@ -4,6 +4,7 @@ Law of this module: no import of refold. It prints one line of JSON that `bench.
 """
 
 import argparse
+import gc
 import hashlib
 import json
 import sys
@@ -29,7 +30,18 @@ def arguments(purpose: str) -> argparse.Namespace:
     parser.add_argument("--name", required=True, help="group and transactional id of this run")
     parser.add_argument("--count", type=int, required=True, help="records to fold")
     parser.add_argument("--batch", type=int, default=5000, help="records a transaction at most")
-    return parser.parse_args()
+    parser.add_argument("--raised", action="store_true", help="raise the collector's thresholds")
+    options = parser.parse_args()
+    if options.raised:
+        raise_thresholds()
+    return options
+
+
+def raise_thresholds() -> None:
+    """The product's collector settings: what lives long is not visited again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
 
 
 def consumer(options: argparse.Namespace) -> Consumer:

@@ -2,7 +2,8 @@
 
 Law of this module: no import of refold; plain code, fastavro both ways, Python's default
 garbage collector. It keeps no dedup memory, checks no key and no schema evolution, and cannot
-recover: it is what the broker, the client and the format cost by themselves.
+recover: it is what the broker, the client and the format cost by themselves. An instance is a
+pair (state, context); `--raised` shows how much of its time is the collector's visits to them.
 """
 
 from typing import Any

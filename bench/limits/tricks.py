@@ -5,7 +5,6 @@ frozen structs that the collector does not visit, raised collector thresholds, h
 not change made once, the time's text made once a batch of the broker.
 """
 
-import gc
 from typing import Any
 
 import msgspec
@@ -28,9 +27,7 @@ SHIP_PART = f":shipping:ShipOrder:{wire.SOURCE_QUOTED}%1F"
 
 def loop(options: Any) -> None:
     """Consume, decode, fold in a dict, encode, produce, commit, until `count` are folded."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    clients.raise_thresholds()
     source = clients.consumer(options)
     source.subscribe([options.events])
     sink = clients.producer(options)
