@@ -29,7 +29,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def name_fault(text: str) -> str | None:
-    """What is wrong with a namespace, tenant, workflow, target, state or action; None if nothing."""
+    """What is wrong with a namespace, tenant, workflow, target, state or action; else None."""
     if len(text) > NAME_BYTES:
         return f"is longer than {NAME_BYTES} bytes"
     return None if _NAME.match(text) else "does not match [A-Za-z0-9_-]+"
