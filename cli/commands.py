@@ -18,8 +18,8 @@ from refold.schemas.errors import RecordError
 from refold.schemas.framing import HEAD_BYTES, fingerprint_in
 from refold.topics.clients import reader
 from refold.topics.failures import kafka_error
+from refold.topics.lookup import bounds_of, partitions_of
 from refold.topics.records import read_command
-from refold.topics.redrive import bounds_of, partitions_of
 from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import load_settings
 from refold.topics.specs import commands_topic

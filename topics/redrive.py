@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.schemas.verdicts import Decision, Verdict
 from refold.topics.failures import kafka_error
+from refold.topics.lookup import ANSWER_S, bounds_of, partitions_of
 from refold.topics.partition import partition_of
 from refold.topics.reading import batches
 from refold.topics.records import RawHeaders
@@ -31,7 +32,6 @@ from refold.topics.rejected import (
 )
 from refold.topics.specs import events_topic, rejected_topic
 
-ANSWER_S: Final = 10.0
 SKEW_MS: Final = 300_000
 """Clocks of two brokers differ by less."""
 SENT_AGAIN: Final = frozenset({Verdict.REFUSED, Verdict.POISON})
@@ -185,36 +185,6 @@ def redrive(
         for partition, group in sorted(by_partition.items())
         for outcome in _redrive_partition(log, partition, group, producer, reader)
     ]
-
-
-def partitions_of(reader: Consumer, topic: str) -> list[int]:
-    """Partition numbers of a topic.
-
-    Raises:
-        ServerError: TOPIC_MISSING or KAFKA_AWAY.
-    """
-    try:
-        found = reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
-    except KafkaException as failure:
-        raise kafka_error(failure, f"looking up {topic}") from failure
-    if found.error is not None:
-        raise kafka_error(found.error, f"looking up {topic}")
-    return sorted(found.partitions)
-
-
-def bounds_of(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """First offset that is still there, and the one behind the last record.
-
-    Raises:
-        ServerError: TOPIC_MISSING or KAFKA_AWAY.
-    """
-    try:
-        bounds = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
-    except KafkaException as failure:
-        raise kafka_error(failure, f"asking for the bounds of {topic}[{partition}]") from failure
-    if bounds is None:
-        raise ServerError(Code.KAFKA_AWAY, f"no answer about {topic}[{partition}].", "Try again.")
-    return bounds
 
 
 def _target(entry: Entry, count: int) -> int:

@@ -15,6 +15,7 @@ from refold.schemas.codec import Codec
 from refold.schemas.errors import RecordError
 from refold.schemas.registry import Known, Registry, from_record, to_record
 from refold.topics.failures import kafka_error
+from refold.topics.lookup import partitions_of
 from refold.topics.reading import batches
 from refold.topics.records import Headers, RawHeaders
 from refold.topics.specs import schemas_topic
@@ -47,8 +48,10 @@ class SchemaTopic:
         """Read on to the end as of now; gives what is new.
 
         Raises:
-            ServerError: KAFKA_AWAY: wait, nothing may be judged unknown meanwhile.
+            ServerError: KAFKA_AWAY: wait, nothing may be judged unknown meanwhile; TOPIC_MISSING.
         """
+        if self._position == 0:  # an assigned topic that is not there would only be silent
+            partitions_of(self._reader, self.topic)
         new: list[Known] = []
         for messages in batches(self._reader, self.topic, 0, self._position):
             for message in messages:

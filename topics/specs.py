@@ -12,10 +12,11 @@ missing and changes nothing that exists; `refold.topics.preflight` judges what i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic, sleep
 from typing import Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -28,6 +29,7 @@ EVENT_BYTES: Final = 1_048_588
 not."""
 REJECTED_SPARE_BYTES: Final = 65_536
 """What a rejected record may add to the largest event: reason, coordinates, header names."""
+VISIBLE_PAUSE_S: Final = 0.05
 BROKER_DEFAULT: Final = -1
 """Replication factor as the cluster's owner set it (`default.replication.factor`)."""
 
@@ -146,4 +148,20 @@ def create(
             made.append(Made(name, created=False))
         else:
             made.append(Made(name, created=True))
+    _await_visible(admin, [spec.name for spec in specs], timeout_s)
     return tuple(made)
+
+
+def _await_visible(admin: AdminClient, names: Sequence[str], timeout_s: float) -> None:
+    """Wait until the broker that is asked knows the topics: the controller tells it a bit later."""
+    deadline_s = monotonic() + timeout_s
+    while True:
+        described = admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        failures = [each.exception(timeout_s + 5.0) for each in described.values()]
+        failed = next((each for each in failures if isinstance(each, KafkaException)), None)
+        if failed is None:
+            return
+        unknown = failed.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        if not unknown or monotonic() > deadline_s:
+            raise kafka_error(failed, "describing the new topics") from failed
+        sleep(VISIBLE_PAUSE_S)

@@ -1,0 +1,43 @@
+"""Small questions to the cluster: which partitions a topic has, where a partition begins and ends.
+
+Law of this module: one question, one answer within a time, errors in refold's own words.
+"""
+
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from refold.schemas.errors import Code, ServerError
+from refold.topics.failures import kafka_error
+
+ANSWER_S: Final = 10.0
+
+
+def partitions_of(reader: Consumer, topic: str) -> list[int]:
+    """Partition numbers of a topic.
+
+    Raises:
+        ServerError: TOPIC_MISSING or KAFKA_AWAY.
+    """
+    try:
+        found = reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
+    except KafkaException as failure:
+        raise kafka_error(failure, f"looking up {topic}") from failure
+    if found.error is not None:
+        raise kafka_error(found.error, f"looking up {topic}")
+    return sorted(found.partitions)
+
+
+def bounds_of(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """First offset that is still there, and the one behind the last record.
+
+    Raises:
+        ServerError: TOPIC_MISSING or KAFKA_AWAY.
+    """
+    try:
+        bounds = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+    except KafkaException as failure:
+        raise kafka_error(failure, f"asking for the bounds of {topic}[{partition}]") from failure
+    if bounds is None:
+        raise ServerError(Code.KAFKA_AWAY, f"no answer about {topic}[{partition}].", "Try again.")
+    return bounds
