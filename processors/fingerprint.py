@@ -16,8 +16,12 @@ import re
 import types
 from collections import deque
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from hashlib import blake2b
+from pathlib import PurePath
 from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -27,6 +31,14 @@ from refold.schemas.errors import Code, DefinitionError
 
 _SCHEME: Final = "refold-code-1"
 """Changes when the walk itself changes: all fingerprints change with it."""
+_TOLD: Final = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta) + (
+    Fraction,
+    range,
+    PurePath,
+    UUID,
+    ZoneInfo,
+)
+"""Types whose text says all; how they are copied differs from Python to Python."""
 _DEPTH: Final = 32  # values inside values: deeper ones stand by their type
 
 
@@ -167,7 +179,8 @@ class _Walk:
             case tuple() | list() | deque():
                 items = [*thing]
             case set() | frozenset():
-                return f"{name}{{{' '.join(sorted(self.refer(one, depth) for one in thing))}}}"
+                inner = [self.refer(one, depth) for one in sorted(thing, key=_stable)]
+                return f"{name}{{{' '.join(sorted(inner))}}}"
             case Mapping():
                 items = [*thing.items()]
             case enum.Enum():
@@ -266,7 +279,7 @@ def _plain_value(value: object) -> str:
             return ""
         case None | bool() | int() | float() | complex() | str() | bytes():
             return syntax.constant(value) if type(value).__module__ == "builtins" else ""
-        case decimal.Decimal() | datetime.date() | datetime.time() | datetime.timedelta():
+        case _ if isinstance(value, _TOLD):
             return f"{type(value).__name__}:{value}"
         case re.Pattern():
             return f"pattern:{syntax.constant(value.pattern)}:{value.flags}"
@@ -274,6 +287,16 @@ def _plain_value(value: object) -> str:
             return f"{_foreign(value)}"
         case _:
             return ""
+
+
+def _stable(thing: object) -> str:
+    """Sorts the members of a set, so that numbers are given in the same order everywhere."""
+    if isinstance(thing, tuple | frozenset):
+        inner = map(_stable, thing)
+        return " ".join(inner if isinstance(thing, tuple) else sorted(inner))
+    if isinstance(thing, enum.Enum):
+        return f"{type(thing).__qualname__}.{thing.name}"
+    return _plain_value(thing) or _foreign(thing)
 
 
 def _foreign(thing: Any) -> str:
