@@ -62,6 +62,8 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
     if cell is None or not cell.transitions or instance.more.ended:
         return _without(definition, instance, event, cell)
     context = instance.context
+    if definition.copied is not None:
+        context = definition.copied(context)
     at = event.log_time_ms
     at = max(at, instance.fold_ms)
     step: StepInfo | None = None
