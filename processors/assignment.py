@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from refold.processors.decisions import joined
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
 from refold.processors.fold import FOLD_VERSION
@@ -80,6 +81,8 @@ class Assignment:
         self._saver = saver
         self._store = store
         self._clock = clock
+        self._examining: Future[dict[Name, FenceError]] | None = None
+        self._examine_at_s = clock() + options.preflight_s
 
     @property
     def busy(self) -> bool:
@@ -139,6 +142,28 @@ class Assignment:
             elif now_s >= waiting.retry_at_s:
                 topic, number = name
                 waiting.take = self._taker.submit(topic, number, self._topics[topic], owner)
+
+    def examine(self) -> None:
+        """Check what is owned again from time to time; fence what fails (O7)."""
+        if self._examining is not None:
+            if self._examining.done():
+                self._examined(self._examining)
+                self._examining = None
+            return
+        now_s = self._clock()
+        if self.partitions and now_s >= self._examine_at_s:
+            self._examine_at_s = now_s + self._options.preflight_s
+            self._examining = self._taker.submit_examine(list(self.partitions.values()))
+
+    def _examined(self, answer: Future[dict[Name, FenceError]]) -> None:
+        try:
+            fences = answer.result()
+        except ServerError as away:
+            _LOG.warning("not checked", error=str(away))
+            return
+        for name, fence in fences.items():
+            if name in self.partitions:
+                self.fence(name, fence)
 
     def retire(self) -> None:
         """The producer is finished: no transaction of it may be trusted any more."""

@@ -4,10 +4,10 @@ Law of this module: runs in a thread of its own, never touches the group's consu
 follows P5 step by step. What it brings back is data; the loop decides whether it still wants it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -24,10 +24,11 @@ from refold.processors.digest import beginning, committed
 from refold.processors.judgement import LogFacts, Start, judge
 from refold.processors.options import Options
 from refold.processors.transaction import initialise
-from refold.schemas.errors import Code, ServerError
+from refold.schemas.errors import Code, FenceError, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
+from refold.topics.preflight import Stored, judge_partition
 
 _LOG = structlog.get_logger("refold.ownership")
 ANSWER_S = 10.0
@@ -38,8 +39,8 @@ FENCE_S = 20.0
 """Longest time for fencing one predecessor; measured 0.5 s."""
 
 
-Preflight = Callable[[TopicFacts, PartitionRow | None], None]
-"""Raises FenceError where a check of the topic or of PostgreSQL forbids to go on."""
+Preflight = Callable[[TopicFacts], None]
+"""Raises FenceError where a check of an event topic or of PostgreSQL forbids to go on."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     facts: LogFacts
 
 
-class Contested(Exception):  # noqa: N818
+class Contested(Exception):
     """Another claim came first; the group decides who is right, so ask it again."""
 
 
@@ -94,7 +95,7 @@ class Taker:
         clients: Makes throw-away producers and readers.
         store: PostgreSQL.
         admin: Admin client, shared by the threads (librdkafka's is thread-safe).
-        preflight: Called with topic facts and the row; raises FenceError where a check fails.
+        preflight: Called with the event topic's facts; raises FenceError where a check fails.
     """
 
     def __init__(
@@ -116,6 +117,21 @@ class Taker:
     def submit(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Future[Taken]:
         """Begin to take a partition; the future holds what `take` gives or raises."""
         return self._pool.submit(self.take, topic, partition, workflow, owner)
+
+    def submit_examine(self, owned: "Sequence[Held]") -> Future[dict[tuple[str, int], FenceError]]:
+        """Begin to check owned partitions again; the future holds the fences, by name."""
+        by_topic: dict[str, list[Held]] = {}
+        for each in owned:
+            by_topic.setdefault(each.topic, []).append(each)
+
+        def work() -> dict[tuple[str, int], FenceError]:
+            return {
+                (topic, number): fence
+                for topic, held in by_topic.items()
+                for number, fence in self.examine(topic, held).items()
+            }
+
+        return self._pool.submit(work)
 
     def close(self) -> None:
         """Let running takes end; what they claim is released by the successor's fence."""
@@ -167,9 +183,49 @@ class Taker:
             _LOG.info("fencing the predecessor", topic=topic, partition=partition, owner=row.owner)
             self._fencer.fence(row.owner)
         facts = topic_facts(self._admin, topic, ANSWER_S)
-        self._preflight(facts, row)
+        self._preflight(facts)
+        self._same_count(facts, partition, row)
         claimed = self._claim(topic, partition, workflow, owner, row, facts)
         return claimed, log_facts(self._admin, self._options.group, facts, partition)
+
+    def examine(self, topic: str, owned: "Sequence[Held]") -> dict[int, FenceError]:
+        """Check a topic and owned partitions of it again, while they are folded.
+
+        Args:
+            topic: Event topic.
+            owned: Partitions of it as their worker holds them.
+
+        Returns:
+            The fence of each partition that must stop.
+
+        Raises:
+            ServerError: Kafka or PostgreSQL is away; nothing was judged.
+        """
+        facts = topic_facts(self._admin, topic, ANSWER_S)
+        try:
+            self._preflight(facts)
+        except FenceError as fence:
+            return {each.number: fence for each in owned}
+        found: dict[int, FenceError] = {}
+        for each in owned:
+            low, high = _ends(self._admin, TopicPartition(topic, each.number))
+            for finding in judge_partition(facts, each.number, each, low, high):
+                found.setdefault(each.number, finding.fence())
+        return found
+
+    def _same_count(self, facts: TopicFacts, partition: int, row: PartitionRow | None) -> None:
+        """A partition without a row beside others with another count was added in flight."""
+        first = None if row is not None or partition == 0 else self._store.read(facts.topic, 0)
+        if first is not None and first.partitions != facts.partitions:
+            raise FenceError(
+                Code.PARTITIONS_CHANGED,
+                f"Partition {facts.topic}[{partition}] is fenced: the topic's state was written for"
+                f" {first.partitions} partitions, it now has {facts.partitions}: instances would"
+                " begin a second life here.",
+                "Nothing was folded or sent. See docs/errors/PARTITIONS_CHANGED.md.",
+                topic=facts.topic,
+                partition=partition,
+            )
 
     def _claim(
         self,
@@ -226,6 +282,26 @@ def group_offset(
     return (None, None) if found.offset < 0 else (found.offset, found.metadata)
 
 
+class Held(Stored, Protocol):
+    """An owned partition, as far as a check of it needs to know it."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        ...
+
+
+def _ends(admin: AdminClient, place: TopicPartition) -> tuple[int, int]:
+    low = admin.list_offsets({place: EARLIEST})[place].result(ANSWER_S)
+    high = admin.list_offsets({place: LATEST})[place].result(ANSWER_S)
+    return low.offset, high.offset
+
+
 def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int) -> LogFacts:
     """What Kafka says about one partition and the group's place in it.
 
@@ -234,8 +310,7 @@ def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int)
     """
     here = TopicPartition(facts.topic, partition)
     try:
-        low = admin.list_offsets({here: EARLIEST})[here].result(ANSWER_S)
-        high = admin.list_offsets({here: LATEST})[here].result(ANSWER_S)
+        low, high = _ends(admin, here)
         offset, metadata = group_offset(admin, group, here)
     except (KafkaException, TimeoutError) as failure:
         raise ServerError(
@@ -249,8 +324,8 @@ def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int)
         topic_id=facts.topic_id,
         partitions=facts.partitions,
         group=group,
-        low=low.offset,
-        high=high.offset,
+        low=low,
+        high=high,
         committed=offset,
         metadata=committed(metadata),
     )

@@ -97,6 +97,11 @@ class Partition:
     touched_since_s: float = 0.0
 
     @property
+    def partitions(self) -> int:
+        """Partition count that f(key) uses here."""
+        return self.reader.partitions
+
+    @property
     def name(self) -> tuple[str, int]:
         """(topic, partition number)."""
         return self.topic, self.number

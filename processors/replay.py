@@ -26,6 +26,7 @@ from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.purity import guard
 from refold.processors.status import run_status
+from refold.processors.vocabulary import Vocabulary
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError, UsageError
 from refold.schemas.verdicts import Activate
@@ -147,6 +148,7 @@ class Replay:
         self._single = single
         self.impure: list[Impure] = []
         self._payloads = Payloads(clients)
+        self._vocabulary = Vocabulary(namespace, [workflow], clients)
         self.known: Known = read_decisions(
             clients.reader(), rejected_topic(namespace, workflow.name), where.partition, 0, 0
         )
@@ -174,6 +176,7 @@ class Replay:
         self._in_log(partition.position)
         reader = self._clients.reader()
         try:
+            self._vocabulary.refresh()  # the log's schemas stood there before its records (P27)
             topic, number = partition.name
             for messages in batches(reader, topic, number, partition.position, self.end):
                 for part, event_reader in self._by_activation(messages):
@@ -182,6 +185,7 @@ class Replay:
                 progress(partition.position)
         finally:
             reader.close()
+            self._vocabulary.close()
         partition.position = max(partition.position, self.end)
         progress(partition.position)
         return partition
@@ -201,6 +205,7 @@ class Replay:
             digests=beginning(where.topic_id) if base is None else base.digests,
             marker=0,
             rows_to=0,
+            decided_from=0,
             decided_to=self.known.position,
             complete=True,
             counts={} if base is None else dict(base.counts),

@@ -8,18 +8,15 @@ import socket
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
+from refold.processors.checks import Checks
 from refold.processors.clients import Clients, KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
-from refold.processors.ownership import Preflight
 from refold.processors.worker import Worker
-from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
+from refold.snapshots.preflight import findings as postgres_findings
 from refold.snapshots.store import PostgresStore
-from refold.topics.facts import TopicFacts
-from refold.topics.preflight import judge_topic
 from refold.topics.settings import Settings
-from refold.topics.specs import workflow_specs
 
 Wrap = Callable[[Clients, Store], tuple[Clients, Store]]
 
@@ -65,24 +62,6 @@ def build_worker(
     store: Store = PostgresStore(settings.postgres.dsn, application_name=f"refold:{options.name}")
     if wrap is not None:
         clients, store = wrap(clients, store)
-    return Worker(options, workflows, clients, store, preflight_of(options, workflows))
-
-
-def preflight_of(options: Options, workflows: Mapping[str, Workflow]) -> Preflight:
-    """The check that runs before a partition is taken: the topic's own settings."""
-    specs = {
-        spec.name: spec
-        for workflow in workflows.values()
-        for spec in workflow_specs(options.namespace, workflow.name, (), partitions=1)
-    }
-
-    def preflight(facts: TopicFacts, row: PartitionRow | None) -> None:  # later
-        found = judge_topic(
-            specs[facts.topic],
-            facts,
-            accept_finite_retention=options.accept_finite_retention,
-        )
-        for finding in found:
-            raise finding.fence()
-
-    return preflight
+    dsn = settings.postgres.dsn
+    checks = Checks(options, workflows, clients.admin(), lambda: postgres_findings(dsn))
+    return Worker(options, workflows, clients, store, checks)

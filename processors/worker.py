@@ -142,6 +142,7 @@ class Worker:
                 self._assignment.drop(name, "another owner has claimed it")
         if self._transactor is not None:
             self._assignment.advance(self._transactor.id)
+        self._assignment.examine()
         self._rounds.settle()
 
     def _gather(self, consumer: Consumer) -> list[Message]:
