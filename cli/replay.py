@@ -17,7 +17,7 @@ from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.rebuild import Change, Rebuild
 from refold.processors.replay import Replay, extent, hashes_of, summary
-from refold.processors.service import options_of, preflight_of
+from refold.processors.service import options_of
 from refold.processors.verify import (
     Difference,
     Verified,
@@ -27,7 +27,6 @@ from refold.processors.verify import (
     report_of,
 )
 from refold.schemas.errors import Code, UsageError
-from refold.snapshots.queries import Queries
 from refold.snapshots.store import PostgresStore
 from refold.snapshots.upkeep import Upkeep
 from refold.topics.settings import Settings, load_settings
@@ -47,7 +46,7 @@ def replay(
     partition: Number,
     workflow: Name = "",
     instance: Annotated[str, typer.Option(metavar="ID", help="Fold this instance alone.")] = "",
-    tenant: Annotated[str, typer.Option(help="Tenant of the instance.")] = "",
+    tenant: Annotated[str, typer.Option(help="Tenant of the instance.")] = "default",
     to: Annotated[
         int | None, typer.Option("--to", metavar="OFFSET", min=0, help="Stop before this offset.")
     ] = None,
@@ -56,12 +55,6 @@ def replay(
 ) -> None:
     """Fold a partition, or one instance of it, from its log: nothing is sent or written."""
     settings, folding = load_settings(), telling.chosen(specs, workflow)
-    if bool(instance) != bool(tenant):
-        raise UsageError(
-            Code.BAD_COMMAND_LINE,
-            "An instance is named by its tenant and its id.",
-            "Give both --tenant and --instance, or neither.",
-        )
     only = (tenant, instance) if instance else None
     clients = KafkaClients(settings)
     telling.many_records()
@@ -109,12 +102,15 @@ def rebuild(
     """Make a partition's snapshots, rows and marker again from its log, in one cut."""
     settings, folding = load_settings(), telling.chosen(specs, workflow)
     telling.many_records()
-    with telling.bar(f"folding {folding.name}[{partition}]", quiet=json_) as progress:
+    options = options_of(settings)
+    with (
+        telling.store_of(settings, options.name) as store,
+        telling.bar(f"folding {folding.name}[{partition}]", quiet=json_) as progress,
+    ):
         work = Rebuild(
-            options := options_of(settings),
+            options,
             KafkaClients(settings),
-            _store(settings, options.name),
-            preflight_of(options, {folding.name: folding}),
+            store,
             folding,
             partition,
             progress,
@@ -153,11 +149,11 @@ def verify(
 ) -> None:
     """Fold from the beginning in a fresh, different process and compare with live state."""
     settings, folding = load_settings(), telling.chosen(specs, workflow)
-    store = _store(settings, "verify")
-    store.check()
     topic = events_topic(settings.namespace, folding.name)
-    numbers = [partition] if partition is not None else _claimed(settings, folding, topic)
-    found = [_verified(settings, store, specs, folding, topic, each) for each in numbers]
+    with telling.store_of(settings, "verify") as store:
+        store.check()
+        numbers = [partition] if partition is not None else _claimed(settings, folding, topic)
+        found = [_verified(settings, store, specs, folding, topic, each) for each in numbers]
     if json_:
         telling.tell_json(found)
     else:
@@ -193,22 +189,23 @@ def _verified(
 def _rows(
     settings: Settings, workflow: str, first: Difference, topic_id: str
 ) -> dict[int, tuple[str, str, str, str, list[str]]]:
-    queries = Queries(settings.postgres.dsn)
     rows: dict[int, tuple[str, str, str, str, list[str]]] = {}
     after = -1
-    while page := queries.history(workflow, first.tenant, first.instance, after=after, limit=PAGE):
-        for row in page:
-            if row.topic_id == topic_id:
-                rows[row.log_offset] = (
-                    row.verdict, row.transition, row.state_before, row.state_after, row.commands
-                )  # fmt: skip
-        after = page[-1].log_offset
-    queries.close()
+    with telling.queries_of(settings) as queries:
+        while page := queries.history(
+            workflow, first.tenant, first.instance, after=after, limit=PAGE
+        ):
+            for row in page:
+                if row.topic_id == topic_id:
+                    states = (row.state_before, row.state_after)
+                    rows[row.log_offset] = (row.verdict, row.transition, *states, row.commands)
+            after = page[-1].log_offset
     return rows
 
 
 def _claimed(settings: Settings, workflow: Workflow, topic: str) -> list[int]:
-    found = Queries(settings.postgres.dsn).partitions(workflow.name)
+    with telling.queries_of(settings) as queries:
+        found = queries.partitions(workflow.name)
     numbers = [each.partition for each in found if each.topic == topic]
     if not numbers:
         raise UsageError(
@@ -241,7 +238,3 @@ def _tell_verified(found: Verified) -> None:
         fields[f"impure at {each.offset}"] = f"{each.type} of {each.instance}: {calls}"
     fields["verdict"] = "equal" if found.equal else "DIFFERENT"
     telling.tell(**fields)
-
-
-def _store(settings: Settings, name: str) -> PostgresStore:
-    return PostgresStore(settings.postgres.dsn, application_name=f"refold:{name}"[:63])

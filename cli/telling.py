@@ -19,6 +19,9 @@ from rich.table import Table
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
 from refold.schemas.errors import Code, UsageError
+from refold.snapshots.queries import Queries
+from refold.snapshots.store import PostgresStore
+from refold.topics.settings import Settings
 
 Specs = Annotated[
     list[str], typer.Argument(metavar="MODULE:NAME…", help="Definitions: every version in use.")
@@ -62,6 +65,31 @@ def many_records() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
+
+
+@contextmanager
+def store_of(settings: Settings, name: str) -> Iterator[PostgresStore]:
+    """The settings' store, closed at the end.
+
+    Args:
+        settings: Of this process.
+        name: What its sessions are called.
+    """
+    store = PostgresStore(settings.postgres.dsn, application_name=f"refold:{name}"[:63])
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def queries_of(settings: Settings) -> Iterator[Queries]:
+    """Questions to the settings' database, closed at the end."""
+    queries = Queries(settings.postgres.dsn)
+    try:
+        yield queries
+    finally:
+        queries.close()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from refold.processors.decisions import joined
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
 from refold.processors.fold import FOLD_VERSION

@@ -53,12 +53,3 @@ def read_decisions(
         reader.close()
     activations.sort(key=lambda each: each.offset)
     return Known(decisions, activations, end)
-
-
-def joined(older: Sequence[Activate], newer: Sequence[Activate]) -> list[Activate]:
-    """Activations of the row and of the log, each once, in order of their offsets.
-
-    They overlap where decisions of a tail made a cut keep an earlier position.
-    """
-    found = dict.fromkeys([*older, *newer])
-    return sorted(found, key=lambda each: each.offset)

@@ -21,7 +21,7 @@ from refold.processors.digest import Committed
 from refold.processors.instance_codec import partition_hash
 from refold.processors.judgement import LogFacts, judge
 from refold.processors.options import Options
-from refold.processors.ownership import ANSWER_S, Contested, Preflight, Taker, log_facts
+from refold.processors.ownership import ANSWER_S, Contested, Taker, log_facts
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.projection import instance_row
 from refold.processors.replay import Extent, Replay, extent, hashes_of
@@ -122,7 +122,6 @@ class Rebuild:
         options: Namespace, group, rows on or off.
         clients: Kafka.
         store: PostgreSQL.
-        preflight: As the worker's.
         workflow: With every version that the log used.
         partition: Number of the partition.
         progress: Told (position, end) while the log is folded.
@@ -133,7 +132,6 @@ class Rebuild:
         options: Options,
         clients: Clients,
         store: PostgresStore,
-        preflight: Preflight,
         workflow: Workflow,
         partition: int,
         progress: Callable[[int, int], None] = lambda position, end: None,
@@ -143,7 +141,6 @@ class Rebuild:
         self._clients = clients
         self._store = store
         self._admin = clients.admin()
-        self._preflight = preflight
         self._workflow = workflow
         self._number = partition
         self._progress = progress
@@ -201,7 +198,8 @@ class Rebuild:
         return self._compared(folded, row.marker, stored)
 
     def _claim(self) -> tuple[PartitionRow, LogFacts]:
-        taker = Taker(self._options, self._clients, self._store, self._admin, self._preflight)
+        # Nothing is folded live here: retention and servers are the worker's to judge.
+        taker = Taker(self._options, self._clients, self._store, self._admin, lambda facts: None)
         owner = f"{self._options.namespace[:24]}-rebuild-{uuid4().hex[:16]}"
         try:
             return taker.claim(self.topic, self._number, self._workflow, owner)
