@@ -21,7 +21,7 @@ class Fault(Enum):
     SLOW = "over the statement timeout: later and smaller"
     LOCKED = "somebody holds the row past the lock timeout"
     DATA = "a value that a column cannot hold"
-    UNIQUE = "a row with this key stands"
+    UNIQUE = "a row with this key stands, or comes twice"
     AWAY = "the server cannot serve now: later"
     REFUSED = "a person must act: rights, database, schema"
 
@@ -33,6 +33,7 @@ _BY_STATE = {
     "57014": Fault.SLOW,
     "55P03": Fault.LOCKED,
     "23505": Fault.UNIQUE,
+    "21000": Fault.UNIQUE,  # one batch brought one key twice
     "57P01": Fault.LOST,
     "57P02": Fault.LOST,
     "57P03": Fault.AWAY,

@@ -142,6 +142,8 @@ class RowWriter:
         self, connection: Connection, flush: Flush, *, careful: Fault | None
     ) -> None:
         instances = flush.instances
+        if careful is not None:  # the last row of an instance wins
+            instances = list({(row.tenant, row.instance): row for row in instances}.values())
         if careful is Fault.DATA:
             instances = [self._held(connection, flush, row) for row in instances]
         values = rows.instance_values(flush.workflow, flush.partition, instances)
