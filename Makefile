@@ -39,7 +39,7 @@ check: $(READY) ## Format, lint, types, import rules, tidiness: no server is sta
 	@echo "==> types"
 	@$(BIN)/mypy
 	@echo "==> import rules"
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 	@echo "==> tidiness"
 	@$(BIN)/pytest -q tests/test_tidy.py tests/test_packaging.py -m "not slow"
 

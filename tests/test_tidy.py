@@ -115,7 +115,7 @@ def test_every_test_is_named_by_a_sentence() -> None:
         for path in written_files(".py")
         if path.name.startswith("test_")
         for function in _functions(path)
-        if function.name.startswith("test_") and function.name.count("_") < 3
+        if function.name.startswith("test_") and function.name.count("_") < 2
     ]
     assert not short
 
