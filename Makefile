@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Times that `make chaos` meets each boundary.
+CHAOS ?= 5
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -53,7 +55,7 @@ bench: $(READY) ## Measure the product beside the bare loops; results go to benc
 
 chaos: $(READY) ## The whole crash matrix, with repeats (make test runs a sample of it).
 	@echo "==> crash matrix"
-	@REFOLD_CHAOS=1 $(BIN)/pytest tests/crash $(PYTEST_ARGS)
+	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest tests/crash $(PYTEST_ARGS)
 
 lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's jars.
 	@echo "==> requirements.lock"
