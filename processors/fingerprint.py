@@ -31,12 +31,9 @@ from refold.schemas.errors import Code, DefinitionError
 
 _SCHEME: Final = "refold-code-1"
 """Changes when the walk itself changes: all fingerprints change with it."""
-_TOLD: Final = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta) + (
-    Fraction,
-    range,
-    PurePath,
-    UUID,
-    ZoneInfo,
+_TOLD: Final = (
+    *(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta),
+    *(Fraction, range, PurePath, UUID, ZoneInfo),
 )
 """Types whose text says all; how they are copied differs from Python to Python."""
 _DEPTH: Final = 32  # values inside values: deeper ones stand by their type

@@ -127,8 +127,7 @@ def _bundled(arrows: Iterable[Arrow]) -> list[list[Arrow]]:
 
 def _drawn(box: Box, arrows: Iterable[Arrow], standing: Standing | None) -> _Drawn:
     loops = tuple(one for one in arrows if one.source == one.target == box.state)
-    names = tuple(wrap(box.state, _STATE_CHARS, break_on_hyphens=True)) or (box.state,)
-    names = tuple(part for name in names for part in _broken(name, _STATE_CHARS))
+    names = tuple(_broken(box.state, _STATE_CHARS))
     lines = (*_badge(box, standing), *_lines(box))
     widths = [_width(name, 15.5) for name in names]
     widths += [_width(line.text, 12) + (26 if line.kind in _PILLS else 0) for line in lines]
@@ -265,7 +264,7 @@ def _loops(drawn: _Drawn, centre: Point, taken: frozenset[str]) -> Iterable[str]
 
 
 def _label_lines(arrow: Arrow) -> list[str]:
-    lines = [part for text in wrap(arrow.event, _LABEL_CHARS) for part in _broken(text, 30)]
+    lines = _broken(arrow.event, _LABEL_CHARS)
     return lines + (wrap(f"[{arrow.guard}]", _LABEL_CHARS + 4) if arrow.guard else [])
 
 
