@@ -141,7 +141,7 @@ class FenceError(RefoldError):
     """One partition must not go on."""
 
 
-class InvariantViolation(RefoldError):
+class InvariantViolation(RefoldError):  # noqa: N818 - the name of the thing itself
     """refold is wrong: a bug. Never caught to go on."""
 
     def __init__(self, what: str, **where: object) -> None:
