@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Instances held in memory; clean ones beyond it are evicted, oldest first (1 KB each)."""
     revoke_s: float = 2.0
     """P11: time for the final write when partitions are taken away."""
-    retry_s: float = 2.0
+    retry_s: float = 0.5
     """Pause before a failed take is tried again."""
     fence_retry_s: float = 5.0
     """Pause before a fenced partition is looked at again: has a person chosen, is it cured?"""

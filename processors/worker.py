@@ -62,6 +62,7 @@ class Worker:
         self.name = options.name or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(self.name)
         self._clients = clients
+        self._store = store
         self._clock = clock
         self._stop = Event()
         self._topics = {
@@ -98,6 +99,7 @@ class Worker:
             ServerError: Kafka refuses this client for good (rights, missing topics at start).
             InvariantViolation: A bug; the process should end with it.
         """
+        self._announce()
         self._saver.start()
         consumer = self._clients.consumer()
         assignment = self._assignment
@@ -115,6 +117,17 @@ class Worker:
         finally:
             faulthandler.cancel_dump_traceback_later()
             self._close(consumer)
+
+    def _announce(self) -> None:
+        """Put the schemas on the log before anything is written with them."""
+        while not self._stop.is_set():
+            try:
+                self._vocabulary.publish()
+            except ServerError as error:
+                _LOG.warning("the schemas are not published yet", error=str(error))
+                self._stop.wait(self.options.retry_s)
+            else:
+                return
 
     def _turn(self, consumer: Consumer) -> None:
         """One turn of the loop: settle what other threads did, then one batch."""
@@ -167,11 +180,6 @@ class Worker:
             _LOG.warning("no producer yet", error=str(error))
             self._transactor = None
             return
-        try:
-            self._vocabulary.publish()
-        except ServerError as error:
-            _LOG.warning("the schemas are not published yet", error=str(error))
-            return
         self._transactor = transactor
         self._assignment.restart()
 
@@ -185,3 +193,4 @@ class Worker:
         self._loader.close()
         self._saver.close()
         self._vocabulary.close()
+        self._store.close()

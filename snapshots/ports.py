@@ -70,3 +70,7 @@ class Store(Protocol):
     def clear(self, topic: str, partition: int, offset: int) -> None:
         """Unmark a record that did no harm."""
         ...
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        ...
