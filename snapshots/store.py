@@ -198,11 +198,6 @@ class PostgresStore:
         """See `ports.Store.release`; take-overs without progress are counted anew."""
         return self._execute("release", topic, partition, epoch=epoch) == 1
 
-    def choice(self, topic: str, partition: int) -> str:
-        """What a person chose for the partition, empty if nothing or nobody claimed it."""
-        row = self.read(topic, partition)
-        return "" if row is None else row.choice
-
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""
         self._execute("fence", topic, partition, epoch=epoch, fence=plain(fence))
