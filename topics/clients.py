@@ -78,6 +78,7 @@ def reader_config(settings: Settings, name: str = "reader") -> Config:
     group: Config = {
         "group.id": f"{settings.namespace}.{name}.none",
         "enable.partition.eof": True,  # the last stable offset tells that it is reached
+        "fetch.wait.max.ms": 10,  # the end is told by an empty answer; the default waits 500 ms
     }
     return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, group | _READING)
 
@@ -145,6 +146,7 @@ _WRITING: Final[Config] = {
     "acks": "all",
     "partitioner": "murmur2_random",  # what Java's default partitioner does with a key
     "message.max.bytes": EVENT_BYTES + REJECTED_SPARE_BYTES,  # what the rejected topic takes
+    "topic.metadata.propagation.max.ms": 5_000,  # a missing topic is an answer, not a time-out
 }
 
 

@@ -53,7 +53,8 @@ def batches(
     reader.assign([TopicPartition(topic, partition, start)])
     heard_s = monotonic()
     while True:
-        messages = reader.consume(BATCH_RECORDS, IDLE_S)
+        first = reader.poll(IDLE_S)  # wakes at once; consume alone would wait for a full batch
+        messages = [] if first is None else [first, *reader.consume(BATCH_RECORDS - 1, 0)]
         if messages:
             heard_s = monotonic()
         elif monotonic() - heard_s > SILENT_S:
