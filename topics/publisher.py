@@ -214,6 +214,7 @@ class Publisher:
         engine: bool = False,
     ) -> None:
         self._packer = Packer(settings.namespace, workflow, source, tenant, engine=engine)
+        self.topic = self._packer.topic
         self._timeout_s = timeout_s
         self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
 
