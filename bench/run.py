@@ -1,7 +1,7 @@
 """The benchmark: `python -m bench.run [--quick] [--only PART …] [--rounds N]`.
 
-Parts: w1, snapshots, styles, limits, neighbour (ratios of interleaved runs), latency, takeover,
-memory.
+Parts: w1, snapshots, styles, limits, neighbour (ratios of interleaved runs), rebuild, latency,
+takeover, memory.
 Results go to bench/results/figures.json and figures.md; those of a quick or partial session to
 bench/results/tmp/. At most 25 minutes, quick about 3: a part that would begin later is left out
 and named.
@@ -18,12 +18,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import chains, latency, machine, memory, report, takeover
+from bench import chains, latency, machine, memory, product, report, takeover
 from bench.figures import BY_NAME, Found
-from bench.runs import LOGS, Bench, Run, clear_logs
+from bench.runs import LOGS, RUN_TIMEOUT_S, Bench, Run, clear_logs
 from bench.servers import servers
 
-PARTS = ("w1", "snapshots", "takeover", "latency", "memory", "styles", "limits", "neighbour")
+PARTS = (
+    "w1",
+    "snapshots",
+    "rebuild",
+    "takeover",
+    "latency",
+    "memory",
+    "styles",
+    "limits",
+    "neighbour",
+)
 CONTEXT = ("limits", "neighbour")
 CONTEXT_ROUNDS = 3
 """Ratios among the bare loops, of which nothing is asked: fewer rounds do."""
@@ -72,6 +82,23 @@ class Session:
         self.runs += runs
         for each in found:
             self._show(each)
+
+    def rebuild(self) -> None:
+        """Folds W1's log anew, after a worker has folded it once, beside the bare replay loop."""
+        samples, faults = [], []
+        with product.fresh(self.bench.servers, "w1") as deployment:
+            with deployment.worker(LOGS / "rebuild-first", {"rows": "false"}) as worker:
+                fault = worker.until_folded(self.bench.events, RUN_TIMEOUT_S)
+                fault = fault or worker.stop().fault
+            for number in range(0 if fault else self.size.rounds):
+                under = self.bench.replay_limit()
+                over = self.bench.replay_product(deployment)
+                self.runs += [under, over]
+                shown = f"{over.rate:,.0f} of {under.rate:,.0f} events/s  {over.fault}"
+                self.say(f"rebuild {number + 1}/{self.size.rounds}  {shown}")
+                samples.append(over.rate / under.rate if under.rate else 0.0)
+                faults += [run.fault for run in (under, over) if run.fault]
+        self._add("rebuild", samples or [0.0], [fault] if fault else faults)
 
     def latency(self) -> None:
         """Measures the product's latency and, beside it, that of the plain bare loop."""
@@ -151,7 +178,7 @@ def measure(size: Size, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     with servers() as found:
         session = Session(Bench(found, size.instances), size)
         session.say(f"servers: {found.source}; load {machine.load()}")
-        if set(parts) & set(chains.CHAINS):
+        if set(parts) & {*chains.CHAINS, "rebuild"}:
             session.say(f"wrote the events in {session.bench.prepare():.1f} s")
             session.say(f"warmed up: {session.bench.limit('plain').rate:,.0f} events/s")
         for part in parts:

@@ -129,6 +129,19 @@ class Bench:
             "replay", want.events, line.get("seconds", 0.0), cpu_s=cpu_s, fault=fault, detail=line
         )
 
+    def replay_product(self, deployment: product.Deployment) -> Run:
+        """One silent fold of W1's log by the product; the log must have been folded before."""
+        want = expected(self.instances)
+        environment = deployment.environment({})
+        with running(module("bench.rebuild"), LOGS / "rebuild", environment) as process:
+            ended = process.wait(RUN_TIMEOUT_S)
+        line = {} if ended.code else json.loads(ended.output)
+        fault = f"exit {ended.code}: {ended.error[-300:]}" if ended.code else ""
+        if line and (line["events"], line["states"]) != (want.events, want.states):
+            fault = f"wrong states, or {line['events']} records of {want.events}"
+        seconds = line.get("seconds", 0.0)
+        return _run("rebuild", want.events, seconds, cpu_s=ended.cpu_s, fault=fault, detail=line)
+
     def _loop(
         self, name: str, events: str, commands: str, options: Sequence[str]
     ) -> tuple[dict[str, Any], float, str]:
