@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import CodeType, FrameType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -55,24 +55,22 @@ def faults(function: object, *, package: str | None = None) -> tuple[Fault, ...]
         DefinitionError: Two lambdas on one line cannot be told apart.
     """
     roots = list(_unwrapped(function))
-    known = package or next((source.top(source.home(root)) for root in roots), "")
-    found: set[Fault] = set()
-    seen: set[int] = set()
-    keep: list[object] = []  # an id is a name only while its object lives
+    users = [source.top(source.home(root)) for root in roots]
+    known = package or next((one for one in users if source.is_users(one)), "")
+    found: set[Fault] = set(_foreign(roots))
+    seen: dict[int, object] = {}  # an id is a name only while its object lives
     queue = deque(roots)
     while queue:
         thing = queue.popleft()
-        if id(thing) in seen:
+        if id(thing) in seen or source.top(source.home(thing)) != known:
             continue
-        seen.add(id(thing))
-        keep.append(thing)
+        seen[id(thing)] = thing
         place = source.find(thing)
-        if place is None:
-            continue
-        check = _Check(place, known)
-        check.run()
-        found |= set(check.faults)
-        queue.extend(check.reached)
+        if place is not None:
+            check = _Check(place, known)
+            check.run()
+            found |= set(check.faults)
+            queue.extend(check.reached)
     return tuple(sorted(found))
 
 
@@ -137,15 +135,38 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _unwrapped(thing: object) -> Iterator[object]:
-    """The functions behind a callable: of a partial, of a method, of an object with `__call__`."""
+    """The code behind a callable: of a partial, of a decorated function, of an object's method."""
     while isinstance(thing, partial):
-        yield from (value for value in thing.args if callable(value))
+        for value in (*thing.args, *thing.keywords.values()):
+            yield from _code_in(value)
         thing = thing.func
-    thing = source.plain(thing)
-    if not isinstance(thing, type) and not hasattr(thing, "__code__"):
-        call = vars(type(thing)).get("__call__")
-        thing = call if call is not None else thing
-    yield thing
+    wrapped = getattr(thing, "__wrapped__", None)
+    if wrapped is not None:
+        yield from _unwrapped(wrapped)
+    owner = getattr(thing, "__self__", None)
+    if owner is not None and not isinstance(owner, ModuleType):
+        yield from _code_in(owner)
+    yield from _code_in(source.plain(thing))
+
+
+def _code_in(value: object) -> Iterator[object]:
+    """Functions and classes that a value holds; the class of an object stands for its methods."""
+    for part in values.parts_of(value):
+        if isinstance(part, partial):
+            yield from _unwrapped(part)
+            continue
+        bare = source.plain(part)
+        is_code = isinstance(bare, type | BuiltinFunctionType) or hasattr(bare, "__code__")
+        yield bare if is_code else type(bare)
+
+
+def _foreign(roots: list[object]) -> Iterator[Fault]:
+    """A function of Python's that is given as it is: `guard=random.random`."""
+    for root in roots:
+        kind = kind_of(root, ()) if not source.is_users(source.top(source.home(root))) else None
+        if kind is not None and not isinstance(root, ModuleType):
+            name = str(getattr(root, "__qualname__", root))
+            yield Fault("", 0, name, str(kind), CURES[kind])
 
 
 class _Check:
@@ -169,14 +190,27 @@ class _Check:
             self.reached.extend(source.functions_of(self.place.thing))
         for node in _body(self.place.node):
             self._visit(node)
+        self._defaults()
         for use in orders.unordered(self.place.node, self.scope):
             self._fault(use.node, use.found, CURES[Kind.ORDER])
+
+    def _defaults(self) -> None:
+        """A default that may change, or an owner of a method: memory between two calls."""
+        thing = self.place.thing
+        kept = [*(getattr(thing, "__defaults__", None) or ())]
+        kept += (getattr(thing, "__kwdefaults__", None) or {}).values()
+        for value in kept:
+            if not values.is_immutable(value):
+                text = f"keeps a {type(value).__name__} as a default that may change"
+                self._fault(self.place.node, text, CURES[Kind.GLOBAL])
 
     def _visit(self, node: ast.AST) -> None:
         self._statement(node)
         if isinstance(node, ast.Attribute | ast.Name):
             parts = source.chain(node)
             if parts and (parts[0] in self.free or parts[0] in self.local_names):
+                if len(parts) > 1 and not isinstance(node.ctx, ast.Load):
+                    self._fault(node, f"assigns {'.'.join(parts)}", CURES[Kind.GLOBAL])
                 self._name(node, parts)
                 return
         if isinstance(node, ast.Call):
@@ -242,15 +276,11 @@ class _Check:
             self._follow(node, parts[: len(parts) - len(rest)], thing)
 
     def _follow(self, node: ast.expr, parts: tuple[str, ...], thing: object) -> None:
+        if isinstance(thing, ModuleType):
+            return
+        self.reached.extend(_unwrapped(thing) if callable(thing) else _code_in(thing))
         bare = source.plain(thing)
         if isinstance(bare, type) or hasattr(bare, "__code__"):
-            if source.top(source.home(bare)) == self.package:
-                self.reached.append(bare)
-            return
-        if isinstance(thing, partial):
-            self.reached.extend(_unwrapped(thing))
-            return
-        if isinstance(thing, ModuleType):
             return
         if not values.is_immutable(thing):
             text = f"uses {'.'.join(parts)}, a {type(thing).__name__} that may change"

@@ -22,6 +22,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MISSING: Final = object()
 """A name that stands for nothing that can be found without running code."""
+_PYTHON: Final = ast.__file__.removesuffix("ast.py")
 _TREES: Final = 64  # parsed modules kept: a package's worth, while its graphs register
 
 
@@ -54,8 +55,14 @@ def home(thing: object) -> str:
 
 
 def is_users(package: str) -> bool:
-    """Whether a top-level package is code of a user: neither Python's, nor refold's."""
-    return bool(package) and package != "refold" and package not in sys.stdlib_module_names
+    """Whether a top-level package is code of a user: neither Python's, nor refold's.
+
+    A user's package may have a name of Python's (`test`): where its file lies decides.
+    """
+    if package in sys.stdlib_module_names:
+        file = getattr(sys.modules.get(package), "__file__", None)
+        return file is not None and not file.startswith(_PYTHON)
+    return bool(package) and package != "refold"
 
 
 def plain(thing: object) -> object:

@@ -17,7 +17,7 @@ import types
 import typing
 import uuid
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _ATOMS: Final = (
@@ -85,6 +85,20 @@ def is_immutable(value: object, depth: int = 0) -> bool:
     if is_frozen(type(value)):
         return all(is_immutable(item, depth + 1) for _, item in fields_of(value))
     return (type(value).__module__ or "").split(".")[0] in _CODECS
+
+
+def parts_of(value: object, depth: int = 0) -> Iterator[object]:
+    """What a value of a module holds, itself included: through tuples, mappings and records."""
+    yield value
+    inner: list[object] = []
+    if isinstance(value, tuple | frozenset | list | set):
+        inner = [*value]
+    elif isinstance(value, Mapping):
+        inner = [*value.values()]
+    elif not isinstance(value, type):
+        inner = [item for _, item in fields_of(value)]
+    for item in inner if depth < _DEPTH else ():
+        yield from parts_of(item, depth + 1)
 
 
 def is_frozen(cls: type) -> bool:
