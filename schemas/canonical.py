@@ -81,9 +81,13 @@ class Canonical(Generic[T]):
             for an object without a fault.
         from_value: `from_value(value) -> obj`: the object of an embedded value. Raises
             RecordError UNDECODABLE.
+        settle: `settle(obj) -> obj`: the object as it will be after a reload, with the keys of
+            its dicts in sorted order; the very object where nothing is to be done. A fold that
+            keeps an object in memory settles it first, or a reducer that walks a dict would
+            see another order before a restart than after it.
     """
 
-    __slots__ = ("cls", "fault", "from_value", "shape", "to_value")
+    __slots__ = ("cls", "fault", "from_value", "settle", "shape", "to_value")
 
     def __init__(self, cls: type[T]) -> None:
         self.cls = cls
@@ -94,6 +98,7 @@ class Canonical(Generic[T]):
         self.fault: Callable[[object], str | None] = _fault(self.shape)
         self.to_value: Callable[[T], Value] = _to(self.shape) or _same
         self.from_value: Callable[[Value], T] = _loader(self.shape)
+        self.settle: Callable[[T], T] = _settler(self.shape) or _same
 
     def encode(self, obj: T) -> bytes:
         """Canonical bytes of an object.
@@ -220,6 +225,60 @@ def label(shape: Shape) -> str:
             return "map"
         case Choice():
             return "union"
+
+
+# object → the object that a reload would give; None where they are alike
+
+
+def _settler(shape: Shape) -> Change | None:
+    match shape:
+        case Items(item, cls):
+            inner = _settler(item)
+            return None if inner is None else _settle_items(inner, cls)
+        case Entries(item):
+            return _settle_entries(_settler(item))
+        case Choice(branches):
+            table = {python_type(branch): _settler(branch) or _same for branch in branches}
+            changed = any(change is not _same for change in table.values())
+            return (lambda value: table[type(value)](value)) if changed else None
+        case Record():
+            return _settle_record(shape)
+    return None
+
+
+def _settle_items(change: Change, cls: type) -> Change:
+    def settle(value: Any) -> Any:
+        found = [change(each) for each in value]
+        alike = all(one is other for one, other in zip(found, value, strict=True))
+        return value if alike else cls(found)
+
+    return settle
+
+
+def _settle_entries(change: Change | None) -> Change:
+    change = change or _same
+
+    def settle(value: dict[str, Any]) -> dict[str, Any]:
+        found = {key: change(value[key]) for key in sorted(value)}
+        alike = list(found) == list(value) and all(found[key] is value[key] for key in found)
+        return value if alike else found
+
+    return settle
+
+
+def _settle_record(shape: Record) -> Change | None:
+    steps = [(f.name, change) for f in shape.fields if (change := _settler(f.shape)) is not None]
+
+    def settle(obj: Any) -> Any:
+        found = {name: change(getattr(obj, name)) for name, change in steps}
+        found = {name: part for name, part in found.items() if part is not getattr(obj, name)}
+        if not found:
+            return obj
+        if shape.maker == "model":
+            return obj.model_copy(update=found)
+        return (msgspec.structs if shape.maker == "struct" else dataclasses).replace(obj, **found)
+
+    return settle if steps else None
 
 
 # plain value → object

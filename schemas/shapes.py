@@ -317,6 +317,8 @@ def _model_fields(
     _frozen(where, bool(cls.model_config.get("frozen")), f"class {cls.__name__}(…, frozen=True).")
     if cls.model_config.get("extra") == "allow":
         refuse(where, "allows extra fields", "Use extra='forbid', or a field of type dict[str, T].")
+    if cls.__private_attributes__:
+        refuse(where, "has private attributes, which are not stored", "Make them fields.")
     for name, info in cls.model_fields.items():
         hint: Any = info.annotation
         for extra in info.metadata:
@@ -405,7 +407,8 @@ def _literal(values: tuple[Any, ...], where: str, outer: tuple[type, ...]) -> Sy
         refuse(where, "has a Literal with other values than texts", "Use texts only, or an Enum.")
     # named after the class that declares it, not after the path to it, and so the same everywhere
     owner = next(cls for cls in reversed(outer) if cls not in _CONTAINERS)
-    name = f"{owner.__name__}_{where.rpartition('.')[2].rstrip('[]*')}"
+    field = where.rpartition(".")[2].replace("[]", "_item").replace("[*]", "_value")
+    name = f"{owner.__name__}_{field}"
     return Symbols(name, tuple((value, value) for value in values), None)
 
 
