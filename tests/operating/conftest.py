@@ -23,13 +23,13 @@ def world(
 
 
 @pytest.fixture
-def refold(capsys: pytest.CaptureFixture[str]) -> Run:
+def refold(capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs a command line in this process: (exit code, standard output, standard error)."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
+        capfd.readouterr()
         code = run(arguments)
-        told = capsys.readouterr()
+        told = capfd.readouterr()
         return code, told.out, told.err
 
     return call
