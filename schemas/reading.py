@@ -40,7 +40,7 @@ _DOUBLE: Final = Struct("<d").unpack_from
 _FLOAT: Final = Struct("<f").unpack_from
 
 
-class Unresolvable(Exception):  # a finding, turned into a RefoldError by callers
+class Unresolvable(Exception):  # noqa: N818  # a finding, turned into a RefoldError by callers
     """A writer's schema cannot be read into a shape: where, and why."""
 
 

@@ -6,7 +6,7 @@ Law of this module: bytes that no Avro writer makes raise `Damage`, never a wron
 from typing import Final
 
 
-class Damage(ValueError):  # a finding, turned into a RefoldError by callers
+class Damage(ValueError):  # noqa: N818  # a finding, turned into a RefoldError by callers
     """The bytes are not what their schema says."""
 
 

@@ -31,7 +31,7 @@ from refold.schemas.source import Source
 from refold.schemas.varint import MAX_INT, MIN_INT, SMALL, zigzag
 
 
-class Refused(Exception):  # a signal between generated code and its caller
+class Refused(Exception):  # noqa: N818  # a signal between generated code and its caller
     """The value does not fit; raised without a text because nobody has looked why."""
 
 
