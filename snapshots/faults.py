@@ -80,7 +80,8 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
         error: As raised by psycopg.
         doing: What was being done, as a noun: "the claim of order/3".
     """
-    said = error.diag.message_primary or str(error).strip().splitlines()[0]
+    lines = [error.diag.message_primary or "", *str(error).strip().splitlines()]
+    said = next(filter(None, lines), type(error).__name__)
     if error.sqlstate in _MISSING:
         return ServerError(
             Code.SCHEMA_VERSION,

@@ -35,12 +35,14 @@ _DEFAULTS: Final[dict[str, str | int]] = {
 }
 
 # A user's stronger setting (remote_apply) stands; a weaker one would let a marker be forgotten.
+# A plan is made for the table as it is now: one kept from when it was small would read it whole.
 _PREPARE: Final = """
 SELECT set_config('statement_timeout', %s, false),
        set_config('idle_in_transaction_session_timeout', '60000', false),
        set_config('synchronous_commit',
                   CASE WHEN current_setting('synchronous_commit') = 'remote_apply'
                        THEN 'remote_apply' ELSE 'on' END, false),
+       set_config('plan_cache_mode', 'force_custom_plan', false),
        set_config('default_transaction_isolation', 'read committed', false),
        set_config('TimeZone', 'UTC', false)
 """

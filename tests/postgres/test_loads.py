@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.postgres.making import TOPIC, claimed, cut, execute, snapshot
+from tests.postgres.making import TOPIC, claimed, cut, execute, query, snapshot
 
 from refold.schemas.errors import InvariantViolation
 from refold.snapshots.model import Alarm, PartitionRow, Snapshot
@@ -140,3 +140,25 @@ def test_pruning_keeps_the_base_snapshot(store: PostgresStore, migrated: str) ->
     upkeep = Upkeep(store)
     assert upkeep.prune(TOPIC, 0, "order", [("acme", "order-1")], keep=1) == 4
     assert [s.version for s in upkeep.snapshot_versions("order", "acme", "order-1")] == [6, 2]
+
+
+def test_a_load_that_was_planned_on_a_small_table_still_uses_the_key_when_it_has_grown(
+    store: PostgresStore, migrated: str
+) -> None:
+    row = _save(store, claimed(store), [snapshot("first")])
+    execute(migrated, "ANALYZE refold.workflow_snapshot")
+    keys = [("acme", f"order-{n}") for n in range(50)]
+    for _ in range(12):  # a server keeps a plan after five runs
+        store.load(TOPIC, 0, "order", keys)
+    _save(store, row, [snapshot(f"order-{n}") for n in range(5_000)])
+    before = _full_scans(store, migrated)
+    assert len(store.load(TOPIC, 0, "order", keys).snapshots) == 50
+    assert _full_scans(store, migrated) == before
+
+
+def _full_scans(store: PostgresStore, dsn: str) -> int:
+    store.runner.run("flush", lambda c: c.execute("SELECT pg_stat_force_next_flush()").fetchall())
+    found = query(
+        dsn, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'workflow_snapshot'"
+    )
+    return int(found[0][0])
