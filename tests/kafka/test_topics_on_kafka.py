@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewPartitions
 from tests.kafka.conftest import Eventually
 
 from refold.schemas.errors import Code, ServerError, UsageError
-from refold.topics.facts import topic_facts
+from refold.topics.facts import TopicFacts, topic_facts
 from refold.topics.preflight import findings, judge_pair, judge_partition
 from refold.topics.settings import Settings
 from refold.topics.specs import TopicSpec, create, workflow_specs
@@ -110,13 +110,22 @@ def test_a_raised_partition_count_fences_what_was_written_before_b002(
     assert [each.code for each in judge_pair(facts, rejected)] == [Code.PARTITIONS_CHANGED]
 
 
-def test_a_recreated_topic_is_another_log_b005(settings: Settings, admin: AdminClient) -> None:
+def test_a_recreated_topic_is_another_log_b005(
+    settings: Settings, admin: AdminClient, eventually: Eventually
+) -> None:
     topic = f"{settings.namespace}.order.events"
     create(admin, specs(settings)[:1])
     old = topic_facts(admin, topic, 10)
     admin.delete_topics([topic])[topic].result(10)
     create(admin, specs(settings)[:1])
-    new = topic_facts(admin, topic, 10)
+
+    def described() -> TopicFacts:
+        try:
+            return topic_facts(admin, topic, 10)
+        except ServerError:  # this broker knows of the deletion, not yet of the rest
+            return old
+
+    new = eventually(described, lambda facts: facts.topic_id != old.topic_id)
     stored = SimpleNamespace(topic_id=old.topic_id, partitions=3, marker=900)
     (found,) = judge_partition(new, 1, stored, 0, 1_200)  # 900 is a valid offset in the new log
     assert (found.code, found.partition) == (Code.LOG_REPLACED, 1)
