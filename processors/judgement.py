@@ -4,6 +4,9 @@ Law of this module: pure. One function with every case of P18 written out, so th
 to a client's automatic reset.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
 from refold.processors.digest import Committed
@@ -23,6 +26,31 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
     high: int
     committed: int | None
     metadata: Committed | None
+    previous: int | None = None
+    """Offset of the group that was left, where a person chose to change the group."""
+    previous_metadata: Committed | None = None
+
+
+CHOICES: Final[Mapping[Code, Mapping[str, str]]] = {
+    Code.OFFSETS_MOVED: {
+        "silent": "fold up to the moved offset without a word: what stands there is never sent",
+        "emit": "go on live from the marker: what is sent again has the same keys",
+    },
+    Code.REPLAY_DIVERGED: {
+        "silent": "take what this code makes of the tail: nothing of the tail is sent",
+        "emit": "go on live from the marker: this code's commands are sent beside the old ones",
+    },
+    Code.LOG_REPLACED: {
+        "restart": "forget the old log's state and begin from offset 0 of the new log",
+    },
+    Code.GROUP_CHANGED: {
+        "adopt": "go on in the new group from where the old group stands",
+    },
+    Code.OFFSETS_OUT_OF_RANGE: {
+        "skip": "go on from the log's first offset: the records before it are never folded",
+    },
+}
+"""What a person may choose for each fence; a fence that is not here has no safe choice."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +59,13 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     """The fence that it answers."""
     choice: str
-    """`emit`: live from the marker; `silent`: fold up to the group's offset without a word."""
+    """One of `CHOICES`."""
     who: str
     reason: str
+    epoch: int = 0
+    """Epoch of the partition when it was chosen: what has a higher one came after."""
+    group: str = ""
+    """Group that the partition was folded by when it was chosen."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +75,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     silent_to: int
     expected: Committed | None
     alarm: Code | None = None
+    restart: bool = False
+    """True: what stands in PostgreSQL is of another log and must be forgotten first."""
 
 
 def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
@@ -52,12 +86,25 @@ def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
         FenceError: LOG_REPLACED, GROUP_CHANGED, PARTITIONS_CHANGED, OFFSETS_OUT_OF_RANGE or
             OFFSETS_MOVED; a person chooses with `refold partitions resolve`.
     """
+    choice = choice_of(row)
+    if row is not None and row.topic_id != facts.topic_id and _chose(choice, Code.LOG_REPLACED):
+        _in_range(facts, 0, "beginning")
+        return Start(position=0, silent_to=0, expected=None, alarm=Code.LOG_REPLACED, restart=True)
     if row is not None:
         _same_log(row, facts)
     marker = 0 if row is None else row.marker
     fresh = marker == 0 and (row is None or not any(row.counts.values()))
+    offset, metadata = _committed(facts, choice)
+    if marker < facts.low and _chose(choice, Code.OFFSETS_OUT_OF_RANGE):
+        silent_to = max(facts.low, offset or 0)
+        _in_range(facts, silent_to, "committed offset")
+        return Start(
+            position=facts.low,
+            silent_to=silent_to,
+            expected=metadata if _answered(facts, choice) else None,
+            alarm=Code.OFFSETS_OUT_OF_RANGE,
+        )
     _in_range(facts, marker, "marker")
-    offset = facts.committed
     if offset is None or offset < marker:
         lost = not (fresh and offset is None)
         return Start(
@@ -67,9 +114,37 @@ def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
             alarm=Code.OFFSETS_LOST if lost else None,
         )
     _in_range(facts, offset, "committed offset")
-    if facts.metadata is None and offset > marker:
-        return _moved(facts, marker, offset, choice_of(row))
-    return Start(position=marker, silent_to=offset, expected=facts.metadata)
+    if choice is not None and _chose(choice, Code.REPLAY_DIVERGED) and not _answered(facts, choice):
+        return _as_chosen(choice, marker, offset)
+    if metadata is None and offset > marker:
+        return _moved(facts, marker, offset, choice)
+    return Start(position=marker, silent_to=offset, expected=metadata)
+
+
+def _committed(facts: LogFacts, choice: Choice | None) -> tuple[int | None, Committed | None]:
+    """The offset that counts: of the group left, or none where it is of a log that is gone."""
+    found = facts.committed, facts.metadata
+    if choice is None:
+        return found
+    if _chose(choice, Code.LOG_REPLACED):
+        return found if _answered(facts, choice) else (None, None)
+    if _chose(choice, Code.GROUP_CHANGED) and facts.committed is None:
+        return facts.previous, facts.previous_metadata
+    return found
+
+
+def _chose(choice: Choice | None, code: Code) -> bool:
+    return choice is not None and choice.code == code and choice.choice in CHOICES[code]
+
+
+def _answered(facts: LogFacts, choice: Choice | None) -> bool:
+    """True when an owner has committed since the choice: from there on P18(a) holds again."""
+    return choice is not None and facts.metadata is not None and facts.metadata.epoch > choice.epoch
+
+
+def _as_chosen(choice: Choice, marker: int, offset: int) -> Start:
+    silent_to = offset if choice.choice == "silent" else marker
+    return Start(position=marker, silent_to=silent_to, expected=None, alarm=Code(choice.code))
 
 
 def choice_of(row: PartitionRow | None) -> Choice | None:
@@ -114,9 +189,8 @@ def _in_range(facts: LogFacts, offset: int, what: str) -> None:
 
 
 def _moved(facts: LogFacts, marker: int, offset: int, choice: Choice | None) -> Start:
-    if choice is not None and choice.code == Code.OFFSETS_MOVED:
-        silent_to = offset if choice.choice == "silent" else marker
-        return Start(position=marker, silent_to=silent_to, expected=None, alarm=Code.OFFSETS_MOVED)
+    if choice is not None and _chose(choice, Code.OFFSETS_MOVED):
+        return _as_chosen(choice, marker, offset)
     raise _fence(
         Code.OFFSETS_MOVED,
         facts,

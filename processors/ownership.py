@@ -21,7 +21,7 @@ from refold.processors.clients import Clients
 from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning, committed
-from refold.processors.judgement import LogFacts, Start, judge
+from refold.processors.judgement import LogFacts, Start, choice_of, judge
 from refold.processors.options import Options
 from refold.processors.transaction import initialise
 from refold.schemas.errors import Code, FenceError, ServerError
@@ -29,6 +29,7 @@ from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
 from refold.topics.preflight import Stored, judge_partition
+from refold.topics.specs import rejected_topic
 
 _LOG = structlog.get_logger("refold.ownership")
 ANSWER_S = 10.0
@@ -153,6 +154,8 @@ class Taker:
         """
         claimed, log = self.claim(topic, partition, workflow, owner)
         start = judge(claimed, log)
+        if start.restart:
+            claimed = self._restarted(claimed, log, workflow)
         known = read_decisions(
             self._clients.reader(),
             f"{self._options.namespace}.{workflow.name}.rejected",
@@ -186,7 +189,51 @@ class Taker:
         self._preflight(facts)
         self._same_count(facts, partition, row)
         claimed = self._claim(topic, partition, workflow, owner, row, facts)
-        return claimed, log_facts(self._admin, self._options.group, facts, partition)
+        return claimed, self._log_facts(claimed, facts)
+
+    def _log_facts(self, row: PartitionRow, facts: TopicFacts) -> LogFacts:
+        log = log_facts(self._admin, self._options.group, facts, row.partition)
+        choice = choice_of(row)
+        if choice is None or not _adopts(row) or log.committed is not None:
+            return log
+        left = log_facts(self._admin, choice.group, facts, row.partition)
+        return msgspec.structs.replace(
+            log, previous=left.committed, previous_metadata=left.metadata
+        )
+
+    def _restarted(self, row: PartitionRow, log: LogFacts, workflow: Workflow) -> PartitionRow:
+        """The row of a log that was made anew, the old one's state forgotten as a person chose.
+
+        Raises:
+            FenceError: LOG_REPLACED, the decision log is still the old one.
+            Contested: Another claim came meanwhile.
+        """
+        rejected = rejected_topic(self._options.namespace, workflow.name)
+        known = read_decisions(self._clients.reader(), rejected, row.partition, 0, 0)
+        if known.decisions or known.activations:
+            raise FenceError(
+                Code.LOG_REPLACED,
+                f"{rejected} still holds the decisions of the old {row.topic}: they would be"
+                " obeyed for the new log's records.",
+                f"Delete {rejected} and create it again; the partition then starts by itself.",
+                topic=row.topic,
+                partition=row.partition,
+            )
+        fresh = msgspec.structs.replace(
+            row,
+            topic_id=log.topic_id,
+            partitions=log.partitions,
+            marker=0,
+            rows_to=0,
+            decisions=0,
+            digest=beginning(log.topic_id).packed(),
+            counts={},
+            activations=b"",
+            base=0,
+        )
+        if not self._store.restart(fresh):
+            raise Contested
+        return fresh
 
     def examine(self, topic: str, owned: "Sequence[Held]") -> dict[int, FenceError]:
         """Check a topic and owned partitions of it again, while they are folded.
@@ -256,11 +303,18 @@ class Taker:
                 takeovers=0,
             )
         else:
-            wanted = msgspec.structs.replace(row, owner=owner, released=False)
+            group = self._options.group if _adopts(row) else row.group
+            wanted = msgspec.structs.replace(row, owner=owner, released=False, group=group)
         claimed = self._store.claim(wanted, None if row is None else row.epoch)
         if claimed is None:
             raise Contested
         return claimed
+
+
+def _adopts(row: PartitionRow) -> bool:
+    """True when a person chose that the partition goes on in this worker's group."""
+    choice = choice_of(row)
+    return choice is not None and (choice.code, choice.choice) == (Code.GROUP_CHANGED, "adopt")
 
 
 def group_offset(

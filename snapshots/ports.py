@@ -55,6 +55,18 @@ class Store(Protocol):
         """Mark the partition as given back cleanly; False when another epoch stands there."""
         ...
 
+    def restart(self, row: PartitionRow) -> bool:
+        """Forget the state of a log that is gone: write `row`, drop snapshots and instance rows.
+
+        Args:
+            row: As claimed, with the new log's topic id, marker 0, empty digests and counts. The
+                rows of the event-log index stay, under the old topic id, and so does the choice.
+
+        Returns:
+            False when another epoch stands there.
+        """
+        ...
+
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """Note the fence that the owner of this epoch met, or its end (empty)."""
         ...

@@ -247,6 +247,12 @@ _TEXTS: Final = {
             digest = %(digest)s, counts = %(counts)s, base = %(base)s, takeovers = 0,
             activations = %(activations)s, fence = '', choice = '', saved = now()
         WHERE {_MINE}""",
+    "restart": f"""
+        UPDATE $s.workflow_partition
+        SET topic_id = %(topic_id)s, partitions = %(partitions)s, marker = %(marker)s,
+            rows_to = %(rows_to)s, decisions = %(decisions)s, digest = %(digest)s,
+            counts = %(counts)s, activations = %(activations)s, base = %(base)s, fence = ''
+        WHERE {_MINE}""",
     "drop_snapshots": "DELETE FROM $s.workflow_snapshot WHERE workflow = %s AND partition = %s",
     "drop_instances": "DELETE FROM $s.workflow_instance WHERE workflow = %s AND partition = %s",
     "drop_events": "DELETE FROM $s.workflow_event_log WHERE workflow = %s AND partition = %s",

@@ -44,8 +44,9 @@ class PostgresStore:
     Args:
         dsn: Connection string or URL of the primary (several hosts: the writable one is taken).
         schema: Where `refold db migrate` made the tables.
-        application_name: Name of this process's sessions, at most 63 bytes, unique to the
-            process: a successor ends the sessions of this name that hold a partition's row (P7).
+        application_name: Name of this process's sessions, unique to the process: a successor
+            ends the sessions of this name that hold a partition's row (P7). A long one is
+            shortened and stays unique.
         statement_timeout_s: Longest run of one statement.
         lock_timeout_s: How long a claim waits for the row before it ends the holder.
         alarm: Told of everything that was survived and must be seen; logged by default.
@@ -197,6 +198,19 @@ class PostgresStore:
     def release(self, topic: str, partition: int, epoch: int) -> bool:
         """See `ports.Store.release`; take-overs without progress are counted anew."""
         return self._execute("release", topic, partition, epoch=epoch) == 1
+
+    def restart(self, row: PartitionRow) -> bool:
+        """See `ports.Store.restart`; harmless when it runs twice."""
+
+        def work(connection: Connection) -> bool:
+            with transaction(connection):
+                if connection.execute(self.sql["restart"], columns(row)).rowcount != 1:
+                    return False
+                for name in ("drop_snapshots", "drop_instances"):
+                    connection.execute(self.sql[name], [row.workflow, row.partition])
+            return True
+
+        return self.runner.run(f"the restart of {row.topic}/{row.partition}", work)
 
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""

@@ -4,7 +4,7 @@ The settings stand in the environment too, so that the command line and the proc
 starts see the same world.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
 from time import monotonic, sleep
@@ -26,6 +26,7 @@ from refold.snapshots.model import PartitionHashes
 from refold.snapshots.ports import Store
 from refold.snapshots.store import PostgresStore
 from refold.snapshots.upkeep import Upkeep
+from refold.topics.reading import batches
 from refold.topics.records import event_headers
 from refold.topics.settings import Settings, load_settings
 from refold.topics.specs import create, workflow_specs
@@ -192,6 +193,26 @@ class World:
             return Upkeep(store).partition_hashes(self.topic, partition)
         finally:
             store.close()
+
+    def committed(self, topic: str) -> list[str]:
+        """Idempotency keys of the committed commands of a topic's first partition."""
+        reader = self.clients.reader()
+        try:
+            return [
+                dict(cast(Sequence[tuple[str, bytes]], each.headers()))["idempotency-key"].decode()
+                for messages in batches(reader, topic, 0, 0)
+                for each in messages
+            ]
+        finally:
+            reader.close()
+
+    def charged(self, receipt: str) -> Charged:
+        """An event."""
+        return Charged(receipt=receipt)
+
+    def changed_spec(self, how: str) -> str:
+        """`MODULE:NAME` of the same version of the graph with other code."""
+        return f"tests.operating.changed:{how}"
 
     def counts(self) -> Mapping[str, int]:
         """Verdicts of all partitions, by their rows."""
