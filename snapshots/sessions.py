@@ -10,6 +10,7 @@ cause at once, which the worker needs to tell "away" from "refused".
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any, Final
 
 import psycopg
@@ -57,20 +58,20 @@ class Sessions:
 
     Args:
         dsn: Connection string or URL; several hosts are allowed, the writable one is taken.
-        name: `application_name` of every session, at most 63 bytes.
+        name: `application_name` of every session, shortened by `session_name` where need be.
         statement_timeout_s: Longest run of one statement, in seconds.
         writable: False for readers, which a standby may serve.
 
     Raises:
-        UsageError: BAD_SETTING when the connection string cannot be read or the name is too long.
+        UsageError: BAD_SETTING when the connection string cannot be read.
     """
 
     def __init__(
         self, dsn: str, name: str, *, statement_timeout_s: float = 10.0, writable: bool = True
     ) -> None:
-        self.name = name
+        self.name = session_name(name)
         self._timeout = f"{int(statement_timeout_s * 1000)}"
-        self._conninfo = _conninfo(dsn, name, writable=writable)
+        self._conninfo = _conninfo(dsn, self.name, writable=writable)
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
 
@@ -171,13 +172,20 @@ def _roll_back(connection: Connection) -> None:
         connection.close()
 
 
+def session_name(name: str) -> str:
+    """The name as PostgreSQL keeps it: 63 bytes of printable ASCII, still one of its own.
+
+    PostgreSQL would cut a longer one and replace other characters, so that two workers might
+    bear one name; here the end becomes a digest of the whole.
+    """
+    if len(name) <= NAME_BYTES and name.isascii() and name.isprintable():
+        return name
+    kept = "".join(c if c.isascii() and c.isprintable() else "?" for c in name[:NAME_BYTES])
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return f"{kept[: NAME_BYTES - 17]}~{digest}"
+
+
 def _conninfo(dsn: str, name: str, *, writable: bool) -> str:
-    if len(name.encode()) > NAME_BYTES:
-        raise UsageError(
-            Code.BAD_SETTING,
-            f"The session name {name!r} is longer than {NAME_BYTES} bytes.",
-            "Shorten the worker's name.",
-        )
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.Error as error:

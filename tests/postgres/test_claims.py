@@ -206,9 +206,21 @@ def test_a_record_is_suspect_twice_only_under_two_owners(store: PostgresStore) -
     assert store.suspect(TOPIC, 0, 7) == 1
 
 
-def test_a_session_name_that_postgresql_would_cut_is_refused() -> None:
-    with pytest.raises(UsageError, match="63 bytes"):
-        PostgresStore("postgresql://localhost/x", application_name="refold:" + "ü" * 40)
+@pytest.mark.parametrize("tail", ["", "x" * 80, "\N{CROISSANT}", "a\tb"])
+def test_a_session_bears_the_name_that_its_row_tells(
+    new_store: NewStore, migrated: str, tail: str
+) -> None:
+    stores = [new_store(f"{tail}{number}") for number in (0, 1)]
+    for number, store in enumerate(stores):
+        claimed(store, f"w{number}", number)
+    told = query(migrated, "SELECT session FROM refold.workflow_partition")
+    live = query(
+        migrated,
+        "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'refold:%%'"
+        " AND datname = current_database()",
+    )
+    assert len(set(told)) == 2
+    assert set(told) == set(live)
 
 
 def test_a_rights_error_says_what_to_grant(new_store: NewStore, migrated: str) -> None:
