@@ -8,7 +8,7 @@ position, not a record: control records leave gaps (B006).
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
@@ -278,6 +278,7 @@ class Replay:
         self, partition: Partition, overlay: Overlay, run: Run, given: Released
     ) -> None:
         """Fold under the guard; where it saw something, once more record by record to name it."""
+        run = [(cast(Message, _Plain(message)), event) for message, event in run]
         with guard(collect=True) as seen:
             fold_run(partition, overlay, run, None, given, rows=self._rows)
         if not seen or len(self.impure) >= IMPURE_MOST:
@@ -293,6 +294,26 @@ class Replay:
                 )
             if len(self.impure) >= IMPURE_MOST:
                 return
+
+
+class _Plain:
+    """What the fold asks of a record, without a call into the client that the guard would see."""
+
+    __slots__ = ("_key", "_offset", "_timestamp")
+
+    def __init__(self, message: Message) -> None:
+        self._offset = message.offset()
+        self._key = message.key()
+        self._timestamp = message.timestamp()
+
+    def offset(self) -> int | None:
+        return self._offset
+
+    def key(self) -> object:
+        return self._key
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._timestamp
 
 
 def _place(messages: Sequence[Message], offset: int) -> int:
