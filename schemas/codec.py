@@ -8,6 +8,7 @@ damage. Both are plain functions held in slots, because they run for every recor
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
+from refold.schemas.annotations import shape_of
 from refold.schemas.derive import (
     Schema,
     fingerprint_of,
@@ -23,7 +24,7 @@ from refold.schemas.evolve import Upcast, build, foreign_shape
 from refold.schemas.faults import fault_in
 from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
 from refold.schemas.reading import Reader, Unresolvable, reader_of
-from refold.schemas.shapes import Record, shape_of
+from refold.schemas.shapes import Record
 from refold.schemas.varint import Damage
 from refold.schemas.writing import writer_of
 

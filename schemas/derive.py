@@ -15,6 +15,7 @@ from typing import Any, Final
 import fastavro
 import fastavro.schema
 
+from refold.schemas.annotations import shape_of
 from refold.schemas.decimals import unscaled_bytes
 from refold.schemas.errors import Code, DefinitionError, InvariantViolation
 from refold.schemas.faults import fault_in
@@ -33,7 +34,6 @@ from refold.schemas.shapes import (
     Symbols,
     python_type,
     refuse,
-    shape_of,
 )
 
 Schema = dict[str, Any]
