@@ -15,7 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from refold.processors.effects import Send
 from refold.schemas.envelope import EventRecord
-from refold.topics.records import CommandWriter, EventReader, Headers, event_headers
+from refold.topics.headers import Headers
+from refold.topics.records import CommandWriter, EventReader, event_headers
 
 RECORDS = 20_000
 TOPIC = "refold.micro-records"

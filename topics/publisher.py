@@ -21,8 +21,9 @@ from refold.schemas.errors import Code, RecordError, ServerError, UsageError
 from refold.schemas.limits import id_fault
 from refold.schemas.verdicts import Reason
 from refold.topics.clients import opened, publisher_config
+from refold.topics.headers import Headers
 from refold.topics.partition import prove_partitioner
-from refold.topics.records import RESERVED, Headers, event_headers, is_engine_source
+from refold.topics.records import RESERVED, event_headers, is_engine_source
 from refold.topics.settings import Settings
 from refold.topics.specs import events_topic
 

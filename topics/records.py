@@ -11,9 +11,9 @@ Source: CloudEvents 1.0.2, Kafka Protocol Binding, section 3.2; W3C Trace Contex
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from confluent_kafka import Message
@@ -30,6 +30,23 @@ from refold.schemas.limits import (
     type_fault,
 )
 from refold.schemas.verdicts import Reason, Verdict
+from refold.topics.attributes import (
+    NO_EXTRAS,
+    REQUIRED,
+    RESERVED_SOURCE,
+    Refusal,
+    check_own,
+    extras_of,
+    identifier,
+    instance_of,
+    missing,
+    number,
+    reserved,
+    shown,
+    text_of,
+    valueless,
+)
+from refold.topics.headers import Headers, headers_of
 from refold.topics.partition import partition_of
 from refold.topics.times import Rfc3339
 
@@ -37,9 +54,6 @@ CONTENT_TYPE: Final = b"application/avro"
 SPEC_VERSION: Final = b"1.0"
 RESERVED: Final = "refold."
 """Event types of the engine's own begin so; their source is `/refold/<role>/<who>`."""
-RESERVED_SOURCE: Final = "/refold/"
-
-REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 _PLAIN: Final = frozenset((*REQUIRED, "ce_time", "ce_tenant", "content-type"))
 _PLAIN_COUNT: Final = len(_PLAIN)
 EVENT_HEADERS: Final = _PLAIN | {
@@ -65,13 +79,6 @@ COMMAND_HEADERS: Final = frozenset(
 _TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _CACHED: Final = 4096
 """Entries of each cache of decoded header values; a full one is emptied, so memory is bounded."""
-_DIGITS: Final = 18
-"""Digits of an expected version: below 2^63."""
-
-Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-"""Headers as the client takes them; what is written here is always bytes."""
-RawHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
-"""Headers as anybody may have written them."""
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -95,14 +102,6 @@ class _Source(msgspec.Struct, frozen=True, gc=False):
     name: str
     engine: bool
     seed: Any
-
-
-class _Refusal(Exception):  # noqa: N818
-    """Carries a Fault out of the nested checks of one record; never leaves this module."""
-
-    def __init__(self, code: Code, text: str, verdict: Verdict = Verdict.REFUSED) -> None:
-        super().__init__(text)
-        self.fault = Fault(verdict, Reason(code, text))
 
 
 class EventReader:
@@ -136,8 +135,8 @@ class EventReader:
             message: A record of the event topic, without error.
             partition: Partition it was read from; `misplaced` checks it, once an instance.
         """
-        pairs = message.headers() or ()
-        headers = dict(cast(RawHeaders, pairs))
+        pairs = headers_of(message)
+        headers = dict(pairs)
         get = headers.get
         kind = self._types.get(get("ce_type"))
         source = self._sources.get(get("ce_source"))
@@ -185,8 +184,8 @@ class EventReader:
         """The same as `read`, for every case there is."""
         try:
             return self._read(message)
-        except _Refusal as refusal:
-            return refusal.fault
+        except Refusal as refusal:
+            return Fault(refusal.verdict, refusal.reason)
 
     def misplaced(self, key: bytes, partition: int) -> Fault | None:
         """The fault of a record that another hash placed; asked when an instance is first seen.
@@ -205,30 +204,30 @@ class EventReader:
         return Fault(Verdict.REFUSED, Reason(Code.WRONG_PARTITION, text))
 
     def _read(self, message: Message) -> EventRecord:
-        pairs = cast(RawHeaders, message.headers() or ())
+        pairs = headers_of(message)
         headers = dict(pairs)
         if len(headers) != len(pairs) or len(pairs) > HEADER_COUNT:
             check_own(pairs, EVENT_HEADERS)
         get = headers.get
         key, value = message.key(), message.value()
-        instance = _instance(key)
+        instance = instance_of(key)
         raw_type, raw_source, raw_id = get("ce_type"), get("ce_source"), get("ce_id")
         if not (raw_type and raw_source and raw_id) or get("ce_specversion") != SPEC_VERSION:
-            raise _missing(headers)
+            raise missing(headers)
         kind = self._types.get(raw_type) or self._new_type(raw_type)
         source = self._sources.get(raw_source) or self._new_source(raw_source)
         if kind.reserved and not source.engine:
-            raise _reserved(kind.name, source.name)
-        event_id = _identifier(raw_id, "ce_id")
+            raise reserved(kind.name, source.name)
+        event_id = identifier(raw_id, "ce_id")
         raw_tenant = get("ce_tenant")
         tenant = (raw_tenant and self._tenants.get(raw_tenant)) or self._new_tenant(headers)
         if not value:
-            raise _valueless(value)
+            raise valueless(value)
         identity = source.seed.copy()
         identity.update(raw_id)
         body = kind.seed.copy()
         body.update(value)
-        extras = _extras(headers, key) if not _PLAIN.issuperset(headers) else _NO_EXTRAS
+        extras = extras_of(headers, key) if not _PLAIN.issuperset(headers) else NO_EXTRAS
         return EventRecord(
             tenant,
             instance,
@@ -240,34 +239,34 @@ class EventReader:
             message.timestamp()[1],
             identity.digest(),
             body.digest(),
-            _identifier(headers["ce_time"], "ce_time") if "ce_time" in headers else None,
+            identifier(headers["ce_time"], "ce_time") if "ce_time" in headers else None,
             *extras,
         )
 
     def _new_type(self, raw: bytes) -> _Type:
-        name = _text(raw, "ce_type")
+        name = text_of(raw, "ce_type")
         fault = type_fault(name)
         if fault:
-            raise _Refusal(Code.BAD_ENVELOPE, f"ce_type {_shown(raw)} {fault}")
+            raise Refusal(Code.BAD_ENVELOPE, f"ce_type {shown(raw)} {fault}")
         seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=8)
         return _kept(self._types, raw, _Type(name, name.startswith(RESERVED), seed))
 
     def _new_source(self, raw: bytes) -> _Source:
-        name = _identifier(raw, "ce_source", SOURCE_BYTES)
+        name = identifier(raw, "ce_source", SOURCE_BYTES)
         seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=16)
         return _kept(self._sources, raw, _Source(name, is_engine_source(name), seed))
 
     def _new_tenant(self, headers: Mapping[str, bytes | None]) -> str:
         if "ce_tenant" in headers:
             raw = headers["ce_tenant"]
-            name = _text(raw, "ce_tenant")
+            name = text_of(raw, "ce_tenant")
             fault = name_fault(name)
             if fault:
-                raise _Refusal(Code.BAD_ENVELOPE, f"ce_tenant {_shown(raw)} {fault}")
+                raise Refusal(Code.BAD_ENVELOPE, f"ce_tenant {shown(raw)} {fault}")
             return _kept(self._tenants, name.encode(), name)
         if self.tenant:
             return self.tenant
-        raise _Refusal(
+        raise Refusal(
             Code.BAD_ENVELOPE, "has no ce_tenant, and the topic declares no default tenant"
         )
 
@@ -389,8 +388,8 @@ def read_command(message: Message) -> CommandRecord:
     """
     try:
         return _read_command(message)
-    except _Refusal as refusal:
-        reason = refusal.fault.reason
+    except Refusal as refusal:
+        reason = refusal.reason
         raise RecordError(
             reason.code,
             f"a command {reason.text}.",
@@ -402,27 +401,27 @@ def read_command(message: Message) -> CommandRecord:
 
 
 def _read_command(message: Message) -> CommandRecord:
-    pairs = cast(RawHeaders, message.headers() or ())
+    pairs = headers_of(message)
     headers = dict(pairs)
     check_own(pairs, COMMAND_HEADERS)
-    instance = _instance(message.key())
+    instance = instance_of(message.key())
     if headers.get("ce_specversion") != SPEC_VERSION:
-        raise _missing(headers)
+        raise missing(headers)
     value = message.value()
     if not value:
-        raise _valueless(value)
+        raise valueless(value)
     return CommandRecord(
-        tenant=_text(headers.get("ce_tenant"), "ce_tenant"),
+        tenant=text_of(headers.get("ce_tenant"), "ce_tenant"),
         instance=instance,
-        workflow=_text(headers.get("ce_source"), "ce_source").rpartition("/")[2],
-        type=_text(headers.get("ce_type"), "ce_type"),
-        key=_identifier(headers.get("idempotency-key"), "idempotency-key", KEY_BYTES),
-        attempt=_number(_text(headers.get("ce_attempt"), "ce_attempt"), "ce_attempt"),
-        state=_text(headers.get("ce_state"), "ce_state"),
-        reply_to=_text(headers.get("ce_replyto"), "ce_replyto"),
+        workflow=text_of(headers.get("ce_source"), "ce_source").rpartition("/")[2],
+        type=text_of(headers.get("ce_type"), "ce_type"),
+        key=identifier(headers.get("idempotency-key"), "idempotency-key", KEY_BYTES),
+        attempt=number(text_of(headers.get("ce_attempt"), "ce_attempt"), "ce_attempt"),
+        state=text_of(headers.get("ce_state"), "ce_state"),
+        reply_to=text_of(headers.get("ce_replyto"), "ce_replyto"),
         value=value,
         offset=message.offset() or 0,
-        time=_text(headers.get("ce_time"), "ce_time"),
+        time=text_of(headers.get("ce_time"), "ce_time"),
         traceparent=headers.get("traceparent"),
     )
 
@@ -431,18 +430,6 @@ def is_engine_source(source: str) -> bool:
     """Whether a source has the form `/refold/<role>/<who>`, both parts not empty."""
     role, _, who = source.removeprefix(RESERVED_SOURCE).partition("/")
     return source.startswith(RESERVED_SOURCE) and bool(role) and bool(who)
-
-
-def check_own(pairs: RawHeaders, own: frozenset[str]) -> None:
-    """Refuse a record with too many headers, or with one of our own twice and not the same."""
-    if len(pairs) > HEADER_COUNT:
-        raise _Refusal(
-            Code.BAD_ENVELOPE, f"has {len(pairs)} headers, at most {HEADER_COUNT} are read"
-        )
-    seen: dict[str, bytes | None] = {}
-    for name, value in pairs:
-        if name in own and seen.setdefault(name, value) != value:
-            raise _Refusal(Code.BAD_ENVELOPE, f"has the header {name} twice, with other values")
 
 
 _Cached = TypeVar("_Cached")
@@ -454,97 +441,3 @@ def _kept(cache: dict[_Raw, _Cached], raw: _Raw, value: _Cached) -> _Cached:
         cache.clear()
     cache[raw] = value
     return value
-
-
-def _instance(key: bytes | None) -> str:
-    if not key:
-        raise _Refusal(Code.BAD_KEY, f"has {'no' if key is None else 'an empty'} key: no instance")
-    try:
-        instance = key.decode()
-    except UnicodeDecodeError:
-        raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} is not UTF-8") from None
-    if len(key) > ID_BYTES or not instance.isprintable():
-        fault = id_fault(instance)
-        if fault:
-            raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} {fault}")
-    return instance
-
-
-def _identifier(raw: bytes | None, name: str, limit: int = ID_BYTES) -> str:
-    text = _text(raw, name)
-    if not text.isprintable() or len(text) << 2 > limit:
-        fault = id_fault(text, limit)
-        if fault:
-            raise _Refusal(Code.BAD_ENVELOPE, f"{name} {_shown(raw)} {fault}")
-    return text
-
-
-def _text(raw: bytes | None, name: str) -> str:
-    if not raw:
-        raise _Refusal(Code.BAD_ENVELOPE, f"has no {name}, or an empty or null one")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise _Refusal(Code.BAD_ENVELOPE, f"{name} {_shown(raw)} is not UTF-8") from None
-
-
-def _missing(headers: Mapping[str, bytes | None]) -> _Refusal:
-    content = headers.get("content-type") or b""
-    if content.startswith(b"application/cloudevents"):
-        return _Refusal(
-            Code.BAD_ENVELOPE, "is a CloudEvent in structured mode, binary mode is read here"
-        )
-    for name in REQUIRED:
-        if not headers.get(name):
-            return _Refusal(Code.BAD_ENVELOPE, f"has no {name}, or an empty or null one")
-    version = _shown(headers["ce_specversion"])
-    return _Refusal(Code.BAD_ENVELOPE, f"ce_specversion is {version}, 1.0 is read here")
-
-
-def _reserved(kind: str, source: str) -> _Refusal:
-    return _Refusal(
-        Code.RESERVED_TYPE,
-        f"type {kind} is the engine's own, its source is {RESERVED_SOURCE}<role>/<who>, "
-        f"not {source[:80]}",
-    )
-
-
-def _valueless(value: bytes | None) -> _Refusal:
-    if value is None:
-        return _Refusal(Code.TOMBSTONE, "has a null value: on an event topic that deletes nothing")
-    return _Refusal(Code.UNDECODABLE, "has an empty value", Verdict.POISON)
-
-
-_Extras: TypeAlias = tuple[str | None, int | None, bytes | None]
-_NO_EXTRAS: Final[_Extras] = (None, None, None)
-
-
-def _extras(headers: Mapping[str, bytes | None], key: bytes | None) -> _Extras:
-    """Expected state, expected version and trace; also checks that the subject is the key."""
-    if "ce_subject" in headers and headers["ce_subject"] != key:
-        subject = _shown(headers["ce_subject"])
-        raise _Refusal(Code.BAD_KEY, f"key {_shown(key)} is not its ce_subject {subject}")
-    state = version = trace = None
-    if "ce_expectedstate" in headers:
-        state = _text(headers["ce_expectedstate"], "ce_expectedstate")
-        if name_fault(state):
-            raise _Refusal(Code.BAD_ENVELOPE, f"ce_expectedstate {state[:80]!r} names no state")
-    if "ce_expectedversion" in headers:
-        digits = _text(headers["ce_expectedversion"], "ce_expectedversion")
-        version = _number(digits, "ce_expectedversion")
-    if "traceparent" in headers:
-        trace = _identifier(headers["traceparent"], "traceparent").encode()
-    return state, version, trace
-
-
-def _number(digits: str, name: str) -> int:
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise _Refusal(Code.BAD_ENVELOPE, f"{name} {digits[:40]!r} is not a number")
-    return int(digits)
-
-
-def _shown(raw: bytes | None) -> str:
-    """A bounded picture of bytes that may be anything."""
-    if raw is None:
-        return "null"
-    return repr(raw[:80])[1:] + ("…" if len(raw) > 80 else "")

@@ -8,7 +8,7 @@ moment fences the first, so that of two requests one sends and the other finds i
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.schemas.verdicts import Decision, Verdict
 from refold.topics.failures import kafka_error
+from refold.topics.headers import headers_of
 from refold.topics.lookup import ANSWER_S, bounds_of, partitions_of
 from refold.topics.partition import partition_of
 from refold.topics.reading import batches
-from refold.topics.records import RawHeaders
 from refold.topics.rejected import (
     Coordinates,
     Original,
@@ -130,7 +130,7 @@ class RejectedLog:
         if kept.stub is None:
             return kept
         message = self._message(source.topic, source.partition, source.offset)
-        headers = cast(RawHeaders, message.headers() or ()) if message else ()
+        headers = headers_of(message) if message else ()
         _, _, mine = unwrapped(source, headers)
         if message is None or record_hash(message.key(), message.value(), mine) != kept.stub:
             raise UsageError(
@@ -260,7 +260,7 @@ def _redriven_since(
         found = set()
         for messages in batches(reader, topic, partition, start):
             for message in messages:
-                mark = redrive_of(cast(RawHeaders, message.headers() or ()))
+                mark = redrive_of(headers_of(message))
                 if mark is not None:
                     found.add(mark)
         return found

@@ -10,7 +10,7 @@ its bytes are on the event topic.
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 from confluent_kafka import Message
@@ -18,7 +18,7 @@ from confluent_kafka import Message
 from refold.schemas.errors import Code, InvariantViolation, RecordError
 from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Activate, Decision, Reason, Verdict
-from refold.topics.records import Headers, RawHeaders
+from refold.topics.headers import Headers, RawHeaders, headers_of
 from refold.topics.specs import EVENT_BYTES, REJECTED_SPARE_BYTES
 
 ORIGINAL: Final = "original-"
@@ -91,7 +91,7 @@ def encode(message: Message, decision: Decision) -> Record:
     source = Coordinates(message.topic() or "", message.partition() or 0, message.offset() or 0)
     if source.offset != decision.offset:
         raise InvariantViolation(f"a decision about {decision.offset} with the record {source}")
-    headers = cast(RawHeaders, message.headers() or ())
+    headers = headers_of(message)
     origin, attempt, sent = unwrapped(source, headers)
     key, value = message.key(), message.value()
     about: Headers = [
@@ -122,7 +122,7 @@ def read(message: Message) -> Decision | Activate:
     Raises:
         RecordError: UNDECODABLE, the record was not written by refold.
     """
-    headers = dict(cast(RawHeaders, message.headers() or ()))
+    headers = dict(headers_of(message))
     try:
         if headers.get(_KIND) == b"activate":
             return msgspec.json.decode(message.value() or b"", type=Activate)
@@ -141,7 +141,7 @@ def original(message: Message) -> Original:
     Raises:
         RecordError: UNDECODABLE, the record is no decision of refold's.
     """
-    pairs = cast(RawHeaders, message.headers() or ())
+    pairs = headers_of(message)
     headers = dict(pairs)
     try:
         return Original(

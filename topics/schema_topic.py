@@ -15,9 +15,9 @@ from refold.schemas.codec import Codec
 from refold.schemas.errors import RecordError
 from refold.schemas.registry import Known, Registry, from_record, to_record
 from refold.topics.failures import kafka_error
+from refold.topics.headers import Headers, headers_of
 from refold.topics.lookup import partitions_of
 from refold.topics.reading import batches
-from refold.topics.records import Headers, RawHeaders
 from refold.topics.specs import schemas_topic
 
 DELIVERY_S: Final = 30.0
@@ -104,7 +104,7 @@ class SchemaTopic:
         self._reader.close()
 
     def _accept(self, message: Message) -> Known:
-        pairs = cast(RawHeaders, message.headers() or ())
+        pairs = headers_of(message)
         headers = {name: value for name, value in pairs if value is not None}
         return self.registry.add(from_record(message.key(), headers, message.value()))
 

@@ -15,7 +15,7 @@ from refold.topics.clients import (
     reader_config,
     transactional_producer_config,
 )
-from refold.topics.records import Headers, RawHeaders
+from refold.topics.headers import Headers, RawHeaders
 from refold.topics.redrive import RejectedLog, redrive
 from refold.topics.rejected import REDRIVE, Record, encode, encode_activate, read
 from refold.topics.settings import Settings

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from refold.schemas.envelope import EventRecord, body_digest, event_identity
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.verdicts import Verdict
+from refold.topics.headers import Headers
 from refold.topics.records import (
     COMMAND_HEADERS,
     EVENT_HEADERS,
     CommandWriter,
     EventReader,
     Fault,
-    Headers,
     event_headers,
     is_engine_source,
     read_command,

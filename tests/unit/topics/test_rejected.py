@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refold.schemas.errors import Code, InvariantViolation, RecordError
 from refold.schemas.verdicts import Activate, Decision, Reason, Verdict
-from refold.topics.records import RawHeaders
+from refold.topics.headers import RawHeaders
 from refold.topics.rejected import (
     RECORD_BYTES,
     Coordinates,
