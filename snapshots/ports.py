@@ -67,6 +67,16 @@ class Store(Protocol):
         """
         ...
 
+    def prune(
+        self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
+    ) -> int:
+        """Delete old versions of these instances, each behind a verified newest one.
+
+        Bounded in time: what is left over has its turn after a later cut. Returns the number of
+        versions that are gone.
+        """
+        ...
+
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """Note the fence that the owner of this epoch met, or its end (empty)."""
         ...

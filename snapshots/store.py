@@ -5,7 +5,9 @@ COMMIT without an answer is read back on a new connection before anything is sai
 P20 of docs/protocol.md).
 """
 
+import random
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Final
 
 import psycopg
@@ -32,6 +34,11 @@ from refold.snapshots.writer import RowWriter
 
 CLAIM_TURNS: Final = 3
 """Lock time-outs of one claim, each followed by ending the sessions that hold the row."""
+KEEP: Final = 3
+"""Versions of an instance that stay: the newest, one for a bad newest, one more to look back."""
+PRUNE_KEYS: Final = 500
+PRUNE_S: Final = 0.25
+"""One run of pruning begins no further step after this: snapshots wait behind it."""
 NOBODY: Final = Loaded(-1, -1, ())
 """Answer of a load where nobody ever claimed the partition."""
 
@@ -212,6 +219,18 @@ class PostgresStore:
 
         return self.runner.run(f"the restart of {row.topic}/{row.partition}", work)
 
+    def prune(
+        self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
+    ) -> int:
+        """See `ports.Store.prune`: `KEEP` versions stay, and the base snapshot (P22)."""
+        gone, until = 0, monotonic() + PRUNE_S
+        # In an order of chance: what one run leaves has the same chance in the next one.
+        left = random.sample(keys, len(keys))
+        while left and monotonic() < until:
+            some, left = left[:PRUNE_KEYS], left[PRUNE_KEYS:]
+            gone += self._prune(topic, partition, workflow, some)
+        return gone
+
     def fence(self, topic: str, partition: int, epoch: int, fence: str) -> None:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""
         self._execute("fence", topic, partition, epoch=epoch, fence=plain(fence))
@@ -247,6 +266,32 @@ class PostgresStore:
             f"the {name} of {topic}/{partition}",
             lambda c: c.execute(self.sql[name], given).rowcount,
         )
+
+    def _prune(
+        self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
+    ) -> int:
+        values = {
+            "topic": topic,
+            "partition": partition,
+            "workflow": workflow,
+            "tenants": [key[0] for key in keys],
+            "instances": [key[1] for key in keys],
+            "keep": KEEP,
+        }
+
+        def work(connection: Connection) -> int:
+            found = connection.execute(self.sql["prunable"], values, binary=True).fetchall()
+            good = [row for row in found if content_hash(row[3]) == row[4]]
+            if not good:
+                return 0
+            bounds = {
+                "tenants": [row[0] for row in good],
+                "instances": [row[1] for row in good],
+                "versions": [row[2] for row in good],
+            }
+            return connection.execute(self.sql["prune"], values | bounds).rowcount
+
+        return self.runner.run(f"pruning {topic}/{partition}", work)
 
     # -- claim ---------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
-"""Beside the worker's port: prune, thin, verify, rebuild, look into the past, definitions.
+"""Beside the worker's port: thin, verify, rebuild, look into the past, definitions.
 
-Law of this module: each call is bounded and one transaction (pruning and thinning by `limit`);
-nothing here moves a marker without the epoch, and pruning deletes only behind a newer version
-whose checksum was verified just before.
+Law of this module: each call is one transaction, and thinning is bounded by its `limit`; nothing
+here moves a marker without the epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,15 +19,11 @@ from refold.snapshots.model import (
     PartitionRow,
     Snapshot,
     SnapshotHash,
-    content_hash,
 )
 from refold.snapshots.sessions import Connection, transaction
 from refold.snapshots.store import PostgresStore, columns, partition_row
 from refold.snapshots.writer import RowWriter
 
-KEEP: Final = 3
-"""Versions of an instance that stay: the newest, one for a bad newest, one more to look back."""
-PRUNE_KEYS: Final = 1_000
 THIN_ROWS: Final = 5_000
 READ_ONLY: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -45,55 +40,6 @@ class Upkeep:
         self._sql = store.sql
         self._runner = store.runner
         self._writer = RowWriter(store.sql, store.alarm)
-
-    def prune(
-        self,
-        topic: str,
-        partition: int,
-        workflow: str,
-        keys: Sequence[tuple[str, str]],
-        keep: int = KEEP,
-    ) -> int:
-        """Delete old versions of these instances, behind a verified newest one.
-
-        The newest version below the partition's base stays too: it is the base snapshot (P22).
-
-        Args:
-            topic: Names the partition with the next one.
-            partition: Partition number.
-            workflow: Workflow of the topic.
-            keys: (tenant, instance), as those of the last cut; more than `PRUNE_KEYS` is cut off.
-            keep: Versions that stay, 1 or more.
-
-        Returns:
-            Versions deleted.
-        """
-        if keep < 1:
-            what = f"Expected to keep at least 1 version, but {keep} was asked for."
-            raise UsageError(
-                Code.BAD_SETTING, what, "Keep 3, so that a bad newest one is survived."
-            )
-        chosen = keys[:PRUNE_KEYS]
-        values = {
-            "topic": topic,
-            "partition": partition,
-            "workflow": workflow,
-            "tenants": [key[0] for key in chosen],
-            "instances": [key[1] for key in chosen],
-            "keep": keep,
-        }
-
-        def work(connection: Connection) -> int:
-            found = connection.execute(self._sql["prunable"], values, binary=True).fetchall()
-            good = [row for row in found if content_hash(row[3]) == row[4]]
-            bounds = {
-                "tenants": [row[0] for row in good],
-                "instances": [row[1] for row in good],
-                "versions": [row[2] for row in good],
-            }
-            return connection.execute(self._sql["prune"], values | bounds).rowcount
-
-        return self._runner.run(f"pruning {topic}/{partition}", work)
 
     def thin_events(self, workflow: str, before_ms: int, limit: int = THIN_ROWS) -> int:
         """Delete index rows of records older than this; call again while it returns `limit`.

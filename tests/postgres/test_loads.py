@@ -6,7 +6,7 @@ from tests.postgres.making import TOPIC, claimed, cut, execute, query, snapshot
 
 from refold.schemas.errors import InvariantViolation
 from refold.snapshots.model import Alarm, PartitionRow, Snapshot
-from refold.snapshots.store import NOBODY, PostgresStore
+from refold.snapshots.store import KEEP, NOBODY, PRUNE_KEYS, PostgresStore
 from refold.snapshots.upkeep import Upkeep
 
 pytestmark = pytest.mark.postgres
@@ -124,22 +124,37 @@ def test_old_versions_go_only_behind_a_verified_newest_one(
         "UPDATE refold.workflow_snapshot SET data = 'y' "
         "WHERE version = 5 AND instance_id = 'order-2'",
     )
-    upkeep = Upkeep(store)
     keys = [("acme", "order-1"), ("acme", "order-2"), ("acme", "order-3")]
-    assert upkeep.prune(TOPIC, 0, "order", keys) == 2
-    assert upkeep.prune(TOPIC, 0, "order", keys) == 0
-    assert [s.version for s in upkeep.snapshot_versions("order", "acme", "order-1")] == [5, 4, 3]
-    assert len(upkeep.snapshot_versions("order", "acme", "order-2")) == 5
+    assert store.prune(TOPIC, 0, "order", keys) == 2
+    assert store.prune(TOPIC, 0, "order", keys) == 0
+    assert _versions(store, "order-1") == [5, 4, 3]
+    assert _versions(store, "order-2") == [5, 4, 3, 2, 1]
 
 
 def test_pruning_keeps_the_base_snapshot(store: PostgresStore, migrated: str) -> None:
     row = claimed(store)
-    for version in range(1, 7):
+    for version in range(1, 8):
         row = _save(store, row, [snapshot("order-1", version, row.marker)])
     execute(migrated, "UPDATE refold.workflow_partition SET base = 20")
-    upkeep = Upkeep(store)
-    assert upkeep.prune(TOPIC, 0, "order", [("acme", "order-1")], keep=1) == 4
-    assert [s.version for s in upkeep.snapshot_versions("order", "acme", "order-1")] == [6, 2]
+    assert store.prune(TOPIC, 0, "order", [("acme", "order-1")]) == 3
+    assert _versions(store, "order-1") == [7, 6, 5, 2]
+
+
+def test_pruning_of_many_instances_goes_in_steps(store: PostgresStore) -> None:
+    row = claimed(store)
+    names = [f"order-{n}" for n in range(2 * PRUNE_KEYS + 1)]
+    for version in range(1, KEEP + 2):
+        row = _save(store, row, [snapshot(name, version, row.marker) for name in names])
+    gone = 0
+    while step := store.prune(TOPIC, 0, "order", [("acme", name) for name in names]):
+        gone += step
+    assert gone == len(names)
+    assert _versions(store, names[-1]) == [4, 3, 2]
+
+
+def _versions(store: PostgresStore, instance: str) -> list[int]:
+    kept = Upkeep(store).snapshot_versions("order", "acme", instance)
+    return [snapshot.version for snapshot in kept]
 
 
 def test_a_load_that_was_planned_on_a_small_table_still_uses_the_key_when_it_has_grown(

@@ -22,7 +22,7 @@ from tests.postgres.making import (
 from refold.schemas.errors import Code, ServerError
 from refold.snapshots.grants import grant
 from refold.snapshots.migrate import migrate
-from refold.snapshots.model import Definition
+from refold.snapshots.model import Definition, PartitionRow
 from refold.snapshots.preflight import findings
 from refold.snapshots.queries import Queries
 from refold.snapshots.store import PostgresStore
@@ -60,6 +60,12 @@ def _as(dsn: str, role: str) -> str:
     return make_conninfo(dsn, user=role, password="x")
 
 
+def _make_prunable(store: PostgresStore, row: PartitionRow) -> None:
+    for version in range(2, 6):
+        moved = msgspec.structs.replace(row, marker=10 * (version - 1))
+        assert store.save(cut(moved, 10 * version, [snapshot("order-1", version, moved.marker)]))
+
+
 def test_a_workers_role_does_everything_that_a_store_does(migrated: str, new_role: NewRole) -> None:
     role = new_role()
     grant(migrated, worker=role)
@@ -79,7 +85,8 @@ def test_a_workers_role_does_everything_that_a_store_does(migrated: str, new_rol
     store.clear(TOPIC, 0, 3)
     upkeep.register(Definition(workflow="order", version=1, fingerprint="a", canonical="{}"))
     upkeep.retire("order", 1)
-    upkeep.prune(TOPIC, 0, "order", [("acme", "order-1")], keep=1)
+    _make_prunable(store, row)
+    assert store.prune(TOPIC, 0, "order", [("acme", "order-1")])
     upkeep.thin_events("order", 0)
     upkeep.thin_instances("order", 0)
     upkeep.partition_hashes(TOPIC, 0)

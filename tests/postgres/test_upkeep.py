@@ -180,11 +180,6 @@ def test_old_rows_of_ended_instances_go_and_their_snapshots_stay(
     assert len(upkeep.snapshot_versions("order", "acme", "ended")) == 1
 
 
-def test_fewer_than_one_version_cannot_be_kept(upkeep: Upkeep) -> None:
-    with pytest.raises(UsageError):
-        upkeep.prune(TOPIC, 0, "order", [], keep=0)
-
-
 def test_a_definition_keeps_the_fingerprint_of_its_first_use(upkeep: Upkeep) -> None:
     first = Definition(workflow="order", version=1, fingerprint="aa", canonical='{"a":1}')
     upkeep.register(first)
