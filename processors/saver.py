@@ -18,7 +18,7 @@ from refold.processors.digest import Digests
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import encode
 from refold.processors.projection import instance_row
-from refold.schemas.errors import RefoldError
+from refold.schemas.errors import RefoldError, ServerError
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
 from refold.snapshots.ports import Store
@@ -141,8 +141,11 @@ class Saver:
                 if isinstance(job, Barrier):
                     job.reached.set()
                     continue
-                self._done.put(self._do(job))
+                done = self._do(job)
+                self._done.put(done)
                 self._wake()
+                if done.good and isinstance(job, CutJob) and self._jobs.empty():
+                    self._prune(job)
         except BaseException as failure:
             self._failure = failure
             raise
@@ -155,6 +158,14 @@ class Saver:
             _LOG.warning("not saved", job=type(job).__name__, error=str(error))
             return Done(job, False, error, monotonic() - began_s)
         return Done(job, good, None, monotonic() - began_s)
+
+    def _prune(self, job: CutJob) -> None:
+        """Old versions go when nothing waits: never between a last cut and its release."""
+        keys = [(record.tenant, record.id) for record in job.records if record.version > 1]
+        try:
+            self._store.prune(job.topic, job.partition, job.workflow.name, keys)
+        except ServerError as error:
+            _LOG.warning("not pruned", topic=job.topic, error=str(error))
 
     def _write(self, job: Job) -> bool:
         if isinstance(job, CutJob):
