@@ -23,6 +23,7 @@ from refold.schemas.errors import Code, InvariantViolation, RecordError
 from refold.schemas.evolve import Upcast, build, foreign_shape
 from refold.schemas.faults import fault_in
 from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
+from refold.schemas.given import given_schema
 from refold.schemas.reading import Reader, Unresolvable, reader_of
 from refold.schemas.shapes import Record
 from refold.schemas.varint import Damage
@@ -37,7 +38,8 @@ class Codec(Generic[T]):
     Attributes:
         name: Avro full name: the type of the event or command.
         cls: The user's class.
-        schema: Its Avro schema, not to be changed.
+        schema: Its Avro schema, derived, or given as JSON text by the class attribute
+            `__avro_schema__`; not to be changed.
         text: Full canonical JSON text of the schema, with logical types; registered and hashed.
         fingerprint: 8 bytes as they stand in every record.
         encode: `encode(obj) -> bytes`: C3 01, fingerprint, body. Raises RecordError
@@ -52,8 +54,10 @@ class Codec(Generic[T]):
 
     def __init__(self, cls: type[T]) -> None:
         self.cls = cls
-        self.shape: Record = shape_of(cls)
-        self.schema: Schema = schema_of(cls)
+        shape = shape_of(cls)
+        given = given_schema(cls, shape)
+        self.shape: Record = shape if given is None else given[1]
+        self.schema: Schema = schema_of(cls) if given is None else given[0]
         self.name = full_name(self.schema)
         self.text = text_of(self.schema)
         self.fingerprint = fingerprint_of(self.schema)

@@ -60,10 +60,15 @@ def schema_of(cls: type) -> Schema:
     Raises:
         DefinitionError: SCHEMA_INVALID, naming type, field and cure.
     """
-    shape = shape_of(cls)
-    schema: Schema = _Derivation().record(shape, "", cls.__name__)
+    schema: Schema = derived(shape_of(cls))
     parse(schema)  # whatever Avro itself refuses (a name defined twice, a default that is none)
     return schema
+
+
+def derived(shape: Shape) -> Any:
+    """Avro schema of a shape, not yet checked by Avro's own rules."""
+    where = shape.name if isinstance(shape, Record) else "it"
+    return _Derivation().shape(shape, "", where)
 
 
 def text_of(schema: object) -> str:
