@@ -33,7 +33,7 @@ from refold.schemas.verdicts import Activate
 from refold.snapshots.model import content_hash
 from refold.topics.facts import topic_facts
 from refold.topics.reading import batches, offset_of
-from refold.topics.records import EventReader
+from refold.topics.records import EventReader, Fault
 from refold.topics.specs import events_topic, rejected_topic
 
 IMPURE_MOST: Final = 20
@@ -189,6 +189,23 @@ class Replay:
         partition.position = max(partition.position, self.end)
         progress(partition.position)
         return partition
+
+    def records(self) -> Iterator[tuple[Message, EventRecord | Fault]]:
+        """The records of the log up to the end, read and not folded.
+
+        Raises:
+            FenceError: OFFSETS_OUT_OF_RANGE when the log lacks its beginning.
+            ServerError: KAFKA_AWAY or KAFKA_REFUSED.
+        """
+        self._in_log(0)
+        reader = self._clients.reader()
+        try:
+            place = (self.where.topic, self.where.partition)
+            for messages in batches(reader, *place, 0, self.end):
+                for part, event_reader in self._by_activation(messages):
+                    yield from self._pairs(part, event_reader)
+        finally:
+            reader.close()
 
     def _begin(self, base: Base | None) -> Partition:
         where = self.where

@@ -1,0 +1,115 @@
+"""Rows of a partition made again from the log alone."""
+
+import json
+
+import pytest
+from tests.operating.conftest import Run
+from tests.operating.world import SPEC, World
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+TABLES = ("partition", "snapshot", "instance", "event_log", "suspect")
+
+
+def everything(world: World) -> dict[str, list[tuple[object, ...]]]:
+    """What a rebuild must give back, without epochs, owners and clocks."""
+    return {
+        "partition": world.sql(
+            "SELECT topic, partition, topic_id, partitions, marker, rows_to, digest, counts,"
+            " base FROM refold.workflow_partition ORDER BY 1, 2"
+        ),
+        "snapshot": world.sql(
+            "SELECT DISTINCT ON (tenant, instance_id) tenant, instance_id, version, definition,"
+            " state, last_offset, data, hash FROM refold.workflow_snapshot"
+            " ORDER BY tenant, instance_id, version DESC"
+        ),
+        "instance": world.sql("SELECT * FROM refold.workflow_instance ORDER BY instance_id"),
+        "event_log": world.sql(
+            "SELECT log_offset, tenant, instance_id, source, id, type, log_time, verdict,"
+            " transition, state_before, state_after, commands, code, text, resolution, resolved_by"
+            " FROM refold.workflow_event_log ORDER BY log_offset"
+        ),
+    }
+
+
+def test_a_partition_whose_rows_are_all_gone_is_rebuilt_from_the_log(
+    world: World, refold: Run
+) -> None:
+    world.orders(30)
+    world.fold()
+    before = everything(world)
+    for table in TABLES:
+        world.sql(f"DELETE FROM refold.workflow_{table}")
+    code, told, _ = refold("rebuild", SPEC, "--partition", "0", "--json")
+    assert code == 0
+    assert json.loads(told)["missing"] == 30
+    assert everything(world) == before
+
+
+def test_a_worker_goes_on_where_a_rebuild_ended_and_sends_nothing_again(
+    world: World, refold: Run
+) -> None:
+    world.orders(10)
+    world.fold()
+    for table in TABLES:
+        world.sql(f"DELETE FROM refold.workflow_{table}")
+    assert refold("rebuild", SPEC, "-p", "0")[0] == 0
+    commands = world.committed(f"{world.namespace}.order.commands")
+    world.orders(5, first=10)
+    world.fold()
+    more = world.committed(f"{world.namespace}.order.commands")
+    assert more[: len(commands)] == commands
+    assert len(set(more)) == len(more)
+    assert refold("verify", SPEC)[0] == 0
+
+
+def test_a_dry_run_names_what_differs_and_writes_nothing(world: World, refold: Run) -> None:
+    world.orders(6)
+    world.fold()
+    world.sql(
+        "UPDATE refold.workflow_snapshot SET hash = 'x' WHERE instance_id = 'o-2'"
+        " AND version = (SELECT max(version) FROM refold.workflow_snapshot WHERE"
+        " instance_id = 'o-2')"
+    )
+    world.sql("DELETE FROM refold.workflow_snapshot WHERE instance_id = 'o-4'")
+    before = everything(world)
+    epoch = world.sql("SELECT epoch FROM refold.workflow_partition")
+    code, told, _ = refold("rebuild", SPEC, "-p", "0", "--dry-run", "--json")
+    found = json.loads(told)
+    assert code == 0
+    assert (found["missing"], found["different"], found["surplus"]) == (1, 1, 0)
+    assert found["first"] == "different acme/o-2"
+    assert everything(world) == before
+    assert world.sql("SELECT epoch FROM refold.workflow_partition") == epoch
+
+
+def test_a_rebuild_mends_what_a_dry_run_found(world: World, refold: Run) -> None:
+    world.orders(6)
+    world.fold()
+    before = everything(world)
+    world.sql("UPDATE refold.workflow_snapshot SET data = 'x', hash = 'x' WHERE version > 1")
+    world.sql("DELETE FROM refold.workflow_event_log WHERE log_offset > 3")
+    assert refold("rebuild", SPEC, "-p", "0")[0] == 0
+    assert everything(world) == before
+
+
+def test_a_partition_that_a_live_worker_holds_is_left_alone(world: World, refold: Run) -> None:
+    world.orders(3)
+    with world.working():
+        world.until_saved()
+        code, _, told = refold("rebuild", SPEC, "-p", "0")
+        epoch = world.sql("SELECT epoch FROM refold.workflow_partition")
+    assert code == 2
+    assert "PARTITION_HELD" in told
+    assert epoch == [(1,)]
+
+
+def test_changed_code_is_noticed_before_anything_is_written(world: World, refold: Run) -> None:
+    """P19: the digest of the rebuild is not the committed one."""
+    world.orders(6)
+    world.fold()
+    before = everything(world)
+    code, _, told = refold("rebuild", world.changed_spec("reserved_goes_nowhere"), "-p", "0")
+    assert code == 1
+    assert "REPLAY_DIVERGED" in told
+    assert everything(world) == before
