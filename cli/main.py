@@ -47,6 +47,8 @@ ENTRIES: Final[dict[str, Entry]] = {
     "replay": Entry("refold.cli.replay", "Fold a partition from its log, silently.", "replay_app"),
     "rebuild": Entry("refold.cli.replay", "Make a partition's rows from its log.", "rebuild_app"),
     "verify": Entry("refold.cli.replay", "Compare live state with the log.", "verify_app"),
+    "inspect": Entry("refold.cli.look", "Show where an instance stands, and why.", "inspect_app"),
+    "history": Entry("refold.cli.look", "Export what happened to an instance.", "history_app"),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""

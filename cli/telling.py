@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
@@ -115,6 +116,11 @@ def tell_json(value: object) -> None:
     typer.echo(msgspec.json.encode(value, enc_hook=_hex).decode())
 
 
+def plain(text: str) -> Text:
+    """Text as it is, square brackets too."""
+    return Text(text)
+
+
 def tell(**fields: object) -> None:
     """Print named fields for a person, one a line; mappings as `name n, name n`."""
     table = Table.grid(padding=(0, 2))
@@ -122,8 +128,8 @@ def tell(**fields: object) -> None:
         shown = value
         if isinstance(value, Mapping):
             shown = ", ".join(f"{key} {number}" for key, number in value.items()) or "none"
-        table.add_row(name.replace("_", " "), str(shown))
-    out.print(table, markup=False)
+        table.add_row(plain(name.replace("_", " ")), plain(str(shown)))
+    out.print(table)
 
 
 def _hex(value: Any) -> str:

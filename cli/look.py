@@ -1,0 +1,223 @@
+"""`refold inspect` and `refold history export`: one instance, its past, its records.
+
+Law of this module: reads only. With definitions the log is folded, without them the rows in
+PostgreSQL tell what they hold.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.table import Table
+
+from refold.cli import telling
+from refold.cli.telling import Json
+from refold.processors.clients import KafkaClients
+from refold.processors.inspection import (
+    Happened,
+    Inspection,
+    Look,
+    exported,
+    happened_of_view,
+    look_of_row,
+    not_found,
+)
+from refold.processors.partition import Key
+from refold.schemas.errors import Code, ServerError, UsageError
+from refold.snapshots.queries import InstanceView
+from refold.snapshots.upkeep import Upkeep
+from refold.topics.settings import Settings, load_settings
+
+inspect_app = typer.Typer()
+history_app = typer.Typer(no_args_is_help=True, help="Export what happened to an instance.")
+
+PAGE: Final = 1_000
+
+Identity = Annotated[str, typer.Argument(metavar="ID", help="Instance id.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")]
+Definitions = Annotated[
+    list[str],
+    typer.Option(
+        "--definition",
+        "-d",
+        metavar="MODULE:NAME",
+        envvar="REFOLD_DEFINITIONS",
+        help="Definitions: with them the log is folded. May be repeated.",
+    ),
+]
+Workflow = Annotated[str, typer.Option("--workflow", help="Which workflow; found by the id.")]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An instance and its history."""
+
+    instance: Look
+    history: Sequence[Happened]
+
+
+@inspect_app.command("inspect")
+def inspect(
+    instance: Identity,
+    tenant: Tenant = "default",
+    workflow: Workflow = "",
+    definition: Definitions = [],  # noqa: B006  # typer copies it
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="OFFSET", min=0, help="Behind this record.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Show an instance: state, context, what it waits for, what happened to it."""
+    settings, key = load_settings(), (tenant, instance)
+    if definition:
+        found = _from_log(settings, key, list(definition), workflow, at)
+    elif at is not None:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "The past is folded from the log, which needs the definition.",
+            "Add --definition MODULE:NAME.",
+        )
+    else:
+        found = _from_rows(settings, key, workflow)
+    if json_:
+        telling.tell_json(found)
+    else:
+        _tell(found)
+
+
+@history_app.callback()
+def history() -> None:
+    """Export what happened to an instance."""
+
+
+@history_app.command("export")
+def export(
+    instance: Identity,
+    tenant: Tenant = "default",
+    workflow: Workflow = "",
+    definition: Definitions = [],  # noqa: B006  # typer copies it
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write there; else print.")
+    ] = None,
+    json_: Json = False,  # it is JSON lines either way
+) -> None:
+    """Write an instance's records as JSON lines, for `refold.testing.Driver.from_history`."""
+    settings = load_settings()
+    if not definition:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "Which workflow's log is to be read is not said.",
+            "Add --definition MODULE:NAME.",
+        )
+    chosen = telling.chosen(list(definition), workflow)
+    lines = exported(KafkaClients(settings), settings.namespace, chosen, (tenant, instance))
+    if out is None:
+        for line in lines:
+            typer.echo(line)
+        return
+    try:
+        out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE, f"{out} cannot be written: {error.strerror}.", "Name another."
+        ) from error
+
+
+def _from_log(
+    settings: Settings, key: Key, definitions: list[str], workflow: str, at: int | None
+) -> Told:
+    chosen = telling.chosen(definitions, workflow)
+    clients = KafkaClients(settings)
+    looking = Inspection(clients, settings.namespace, settings.group, chosen, key)
+    if at is not None:
+        return Told(looking.at(at), looking.history(at + 1))
+    with telling.store_of(settings, "inspect") as store:
+        try:
+            look, rows = looking.now(store), _history(settings, chosen.name, key)
+        except ServerError as away:
+            if away.code != Code.POSTGRES_AWAY:
+                raise
+            telling.err.print(f"{away.what} The log is folded instead.", markup=False)
+            look, rows = looking.now(None), []
+    return Told(look, rows or looking.history())
+
+
+def _from_rows(settings: Settings, key: Key, workflow: str) -> Told:
+    row = find(settings, key, workflow)
+    with telling.store_of(settings, "inspect") as store:
+        known = {each.version: each.canonical for each in Upkeep(store).definitions(row.workflow)}
+    look = look_of_row(row, known.get(row.definition))
+    return Told(look, _history(settings, row.workflow, key))
+
+
+def find(settings: Settings, key: Key, workflow: str) -> InstanceView:
+    """The row of an instance, in the workflow named or in the only one that has it.
+
+    Raises:
+        UsageError: NOT_FOUND, or several workflows have it and none is named.
+        ServerError: PostgreSQL is away.
+    """
+    with telling.queries_of(settings) as queries:
+        names = {workflow} if workflow else {each.workflow for each in queries.partitions()}
+        found = [
+            row
+            for name in sorted(names)
+            for row in queries.instances(name, tenant=key[0], instance_id=key[1])
+        ]
+    if not found:
+        raise not_found(workflow or "any workflow", key, "in PostgreSQL")
+    if len(found) > 1:
+        several = ", ".join(each.workflow for each in found)
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"Several workflows have an instance {key[0]}/{key[1]}: {several}.",
+            "Name one of them with --workflow.",
+        )
+    return found[0]
+
+
+def _history(settings: Settings, workflow: str, key: Key) -> list[Happened]:
+    rows: list[Happened] = []
+    after = -1
+    with ExitStack() as stack:
+        queries = stack.enter_context(telling.queries_of(settings))
+        while page := queries.history(workflow, *key, after=after, limit=PAGE):
+            rows += map(happened_of_view, page)
+            after = page[-1].log_offset
+    return rows
+
+
+def _tell(told: Told) -> None:
+    look = told.instance
+    parked = look.parked
+    fields: dict[str, object] = {
+        "instance": f"{look.tenant}/{look.instance} of {look.workflow} version {look.definition}",
+        "seen in": look.seen_in if look.at is None else f"{look.seen_in}, below offset {look.at}",
+        "state": f"{look.state} ({look.run_status}), version {look.version}",
+        "context": msgspec.json.encode(look.context, enc_hook=str).decode(),
+        "accepts": ", ".join(look.accepts) or "nothing",
+    }
+    if parked is not None:
+        fields["parked"] = f"{parked.code}: {parked.text}"
+        if parked.queue:
+            fields["queue"] = ", ".join(map(str, parked.queue))
+        fields["way out"] = f"refold redrive {look.instance} --tenant {look.tenant} --who … --why …"
+    if look.deferred:
+        fields["deferred"] = ", ".join(map(str, look.deferred))
+    if look.ended:
+        fields["terminated"] = look.ended
+    telling.tell(**fields)
+    table = Table("offset", "time", "event", "verdict", "state", "commands", "reason", box=None)
+    for each in told.history:
+        moved = each.state_before if each.state_before == each.state_after else (
+            f"{each.state_before or '–'} → {each.state_after or '–'}"
+        )  # fmt: skip
+        when = datetime.fromtimestamp(each.log_time_ms / 1000, UTC).isoformat(" ", "seconds")
+        verdict = f"{each.verdict} → {each.resolution}" if each.resolution else each.verdict
+        reason = f"{each.code} {each.text}".strip()
+        cells = (str(each.offset), when, each.type, verdict, moved, str(len(each.commands)), reason)
+        table.add_row(*map(telling.plain, cells))
+    telling.out.print(table)
