@@ -26,7 +26,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from refold.local.kafka import FAST_FAILURES, KAFKA_VERSION, ONE_NODE, KafkaServer
+from refold.local.kafka import FAST_FAILURES, KAFKA_VERSION, ONE_NODE, QUICK_START, KafkaServer
 from refold.local.pair import Pair, jar_folder, local_folder
 from refold.local.postgres import PostgresServer, embedded_version
 from refold.local.probe import postgres_version, probe_kafka, probe_postgres
@@ -204,7 +204,10 @@ def own_kafka() -> Iterator[OwnKafka]:
         def make(settings: Mapping[str, str] | None = None) -> KafkaServer:
             home = _open_folder(stack)
             server = KafkaServer(
-                home / "kafka", jars=jar_folder(), settings={**FAST_FAILURES, **(settings or {})}
+                home / "kafka",
+                jars=jar_folder(),
+                settings={**FAST_FAILURES, **(settings or {})},
+                java_options=QUICK_START,
             )
             stack.callback(server.kill)
             server.start()
