@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from keyword import iskeyword
 from typing import (
     Annotated,
     Any,
@@ -190,6 +191,8 @@ def _field(
     where: str,
     outer: tuple[type, ...],
 ) -> Field:
+    if not name.isidentifier() or iskeyword(name):  # it becomes part of generated source
+        refuse(where, "has a name that Python does not allow for an attribute", "Rename it.")
     aliases: tuple[str, ...] = ()
     for extra in _extras(hint):
         if isinstance(extra, WasNamed):

@@ -172,6 +172,11 @@ def thawed_model() -> type:
     return pydantic.create_model("Bad", it=(int, ...))
 
 
+def smuggled(name: str) -> type:
+    fields: dict[str, Any] = {name: (int, ...)}
+    return pydantic.create_model("Bad", __config__=pydantic.ConfigDict(frozen=True), **fields)
+
+
 def deep() -> type:
     cls: Any = int
     for level in range(14):
@@ -227,6 +232,8 @@ class Hidden(pydantic.RootModel[int], frozen=True):
         (lambda: Hidden, "Hidden", "field"),
         (lambda: int, "int", "msgspec.Struct"),
         (lambda: msgspec.defstruct("Größe", [], frozen=True), "Größe", "ASCII"),
+        (lambda: msgspec.defstruct("Bad", [("from", int)], frozen=True), "Bad.from", "Rename"),
+        (lambda: smuggled("it; print('hello')"), "print", "Rename"),
         (lambda: msgspec.defstruct("Bad", [("größe", int)], frozen=True), "größe", "ASCII"),
         (lambda: msgspec.defstruct("Bad", [("it", "Nowhere")], frozen=True), "Bad", "module level"),
     ],
