@@ -125,8 +125,11 @@ def _frozen(where: str, frozen: bool, cure: str) -> None:
         refuse(where, "is not frozen: it could be changed behind the fold's back", cure)
 
 
-def _keywords(cls: type) -> frozenset[str]:
-    parameters = inspect.signature(cls).parameters.values()
+def _keywords(cls: type, where: str) -> frozenset[str]:
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except ValueError as error:
+        refuse(where, f"has a constructor that cannot be called ({error})", "Rename the field.")
     return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
@@ -141,7 +144,7 @@ def _struct_fields(
     cls: type[msgspec.Struct], where: str, outer: tuple[type, ...]
 ) -> Iterator[Field]:
     _frozen(where, cls.__struct_config__.frozen, f"class {cls.__name__}(…, frozen=True).")
-    hints, keywords = _hints(cls, where), _keywords(cls)
+    hints, keywords = _hints(cls, where), _keywords(cls, where)
     for info in msgspec.structs.fields(cls):
         default = _made(info.default, info.default_factory, msgspec.NODEFAULT)
         yield _field(
@@ -152,7 +155,7 @@ def _struct_fields(
 
 def _dataclass_fields(cls: Any, where: str, outer: tuple[type, ...]) -> Iterator[Field]:
     _frozen(where, cls.__dataclass_params__.frozen, "Use @dataclass(frozen=True, slots=True).")
-    hints, keywords = _hints(cls, where), _keywords(cls)
+    hints, keywords = _hints(cls, where), _keywords(cls, where)
     missing = dataclasses.MISSING
     for info in dataclasses.fields(cls):
         if not info.init:

@@ -174,7 +174,8 @@ def thawed_model() -> type:
 
 def smuggled(name: str) -> type:
     fields: dict[str, Any] = {name: (int, ...)}
-    return pydantic.create_model("Bad", __config__=pydantic.ConfigDict(frozen=True), **fields)
+    made: type = pydantic.create_model("Bad", __config__=pydantic.ConfigDict(frozen=True), **fields)
+    return made
 
 
 def deep() -> type:
@@ -232,7 +233,7 @@ class Hidden(pydantic.RootModel[int], frozen=True):
         (lambda: Hidden, "Hidden", "field"),
         (lambda: int, "int", "msgspec.Struct"),
         (lambda: msgspec.defstruct("Größe", [], frozen=True), "Größe", "ASCII"),
-        (lambda: msgspec.defstruct("Bad", [("from", int)], frozen=True), "Bad.from", "Rename"),
+        (lambda: msgspec.defstruct("Bad", [("from", int)], frozen=True), "'from'", "Rename"),
         (lambda: smuggled("it; print('hello')"), "print", "Rename"),
         (lambda: msgspec.defstruct("Bad", [("größe", int)], frozen=True), "größe", "ASCII"),
         (lambda: msgspec.defstruct("Bad", [("it", "Nowhere")], frozen=True), "Bad", "module level"),
