@@ -49,6 +49,8 @@ ENTRIES: Final[dict[str, Entry]] = {
     "verify": Entry("refold.cli.replay", "Compare live state with the log.", "verify_app"),
     "inspect": Entry("refold.cli.look", "Show where an instance stands, and why.", "inspect_app"),
     "history": Entry("refold.cli.look", "Export what happened to an instance.", "history_app"),
+    "redrive": Entry("refold.cli.act", "Release a parked instance.", "redrive_app"),
+    "terminate": Entry("refold.cli.act", "End an instance, whatever its state.", "terminate_app"),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""
