@@ -1,0 +1,21 @@
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.topics.times import Rfc3339, rfc3339
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_time_is_written_to_the_millisecond_and_read_back(ms: int) -> None:
+    text = rfc3339(ms)
+    assert len(text) == len("2026-01-31T08:15:00.250Z")
+    moment = datetime.fromisoformat(text)
+    assert moment.tzinfo == UTC
+    assert round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) == ms
+
+
+def test_the_kept_time_is_the_one_that_was_asked_for() -> None:
+    times = Rfc3339()
+    asked = [5, 5, 6, 5]
+    assert [times.of(ms) for ms in asked] == [rfc3339(ms).encode() for ms in asked]
