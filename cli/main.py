@@ -51,6 +51,8 @@ ENTRIES: Final[dict[str, Entry]] = {
     "history": Entry("refold.cli.look", "Export what happened to an instance.", "history_app"),
     "redrive": Entry("refold.cli.act", "Release a parked instance.", "redrive_app"),
     "terminate": Entry("refold.cli.act", "End an instance, whatever its state.", "terminate_app"),
+    "status": Entry("refold.cli.operate", "Show owners, lag and fences.", "status_app"),
+    "partitions": Entry("refold.cli.operate", "See and resolve fences.", "partitions_app"),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""

@@ -12,7 +12,6 @@ from typing import IO, Final
 from uuid import uuid4
 
 import msgspec
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from refold.processors.clients import Clients
@@ -21,12 +20,13 @@ from refold.processors.digest import Committed
 from refold.processors.instance_codec import partition_hash
 from refold.processors.judgement import LogFacts, judge
 from refold.processors.options import Options
+from refold.processors.overview import Member, group_members
 from refold.processors.ownership import ANSWER_S, Contested, Taker, log_facts
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.projection import instance_row
 from refold.processors.replay import Extent, Replay, extent, hashes_of
 from refold.processors.saver import snapshot_of
-from refold.schemas.errors import Code, FenceError, RefoldError, ServerError, UsageError
+from refold.schemas.errors import Code, FenceError, RefoldError, UsageError
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import (
     EventRow,
@@ -43,14 +43,6 @@ from refold.topics.specs import events_topic
 
 PIECE_ROWS: Final = 5_000
 """Instance rows that are written at a time: bounds memory, not the transaction."""
-
-
-class Member(msgspec.Struct, frozen=True):
-    """A live member of the worker group that holds a partition."""
-
-    member: str
-    client: str
-    host: str
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,19 +92,8 @@ def holder(admin: AdminClient, group: str, topic: str, partition: int) -> Member
     Raises:
         ServerError: KAFKA_AWAY.
     """
-    try:
-        found = admin.describe_consumer_groups([group])[group].result(ANSWER_S)
-    except (KafkaException, TimeoutError) as failure:
-        raise ServerError(
-            Code.KAFKA_AWAY,
-            f"Kafka did not describe the group {group}: {failure}.",
-            "Check that the brokers are reachable and that this client may describe groups.",
-        ) from failure
-    for each in found.members:
-        for held in each.assignment.topic_partitions if each.assignment else ():
-            if (held.topic, held.partition) == (topic, partition):
-                return Member(each.member_id, each.client_id, each.host)
-    return None
+    members = group_members(admin, group)
+    return next((each for each in members if (topic, partition) in each.partitions), None)
 
 
 class Rebuild:

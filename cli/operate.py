@@ -1,0 +1,192 @@
+"""`refold status` and `refold partitions`: who owns what, what is fenced, what a person chooses.
+
+Law of this module: tells what could be reached and says what could not; a choice is written
+down with who and why, and the worker that meets it does the rest.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.table import Table
+
+from refold.cli import telling
+from refold.cli.telling import Json
+from refold.processors.clients import KafkaClients
+from refold.processors.overview import Overview, PartitionState, choose, overview
+from refold.schemas.errors import Code, ServerError, UsageError
+from refold.topics.settings import Settings, load_settings
+
+status_app = typer.Typer()
+partitions_app = typer.Typer(
+    no_args_is_help=True, help="See partitions and their fences; choose how a fenced one goes on."
+)
+
+EXIT_TROUBLE: Final = 1
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Event topic.")]
+Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its number.")]
+
+
+@status_app.command("status")
+def status(json_: Json = False) -> None:
+    """Show owners, lag and fences; exit code 1 when something needs a person."""
+    found = _overview(load_settings())
+    if json_:
+        telling.tell_json(found)
+    else:
+        _tell(found)
+    if not found.good:
+        raise typer.Exit(EXIT_TROUBLE)
+
+
+@partitions_app.command("list")
+def list_(
+    topic: Annotated[str, typer.Option("--topic", help="Only this event topic.")] = "",
+    json_: Json = False,
+) -> None:
+    """List every partition with its owner, marker, lag and fence."""
+    found = _overview(load_settings(), topic)
+    if json_:
+        telling.tell_json(found.partitions)
+        return
+    _unreached(found)
+    telling.out.print(_table(found))
+
+
+@partitions_app.command("show")
+def show(topic: Topic, partition: Number, json_: Json = False) -> None:
+    """Show one partition, its fence and what may be chosen."""
+    state = _state(_overview(load_settings(), topic), topic, partition)
+    if json_:
+        telling.tell_json(state)
+        return
+    fields: dict[str, object] = {
+        "partition": f"{topic}[{partition}] of {state.workflow}",
+        "owner": _known(state.owner, "nobody"),
+        "epoch": _known(state.epoch),
+        "log": f"{_known(state.low)} to {_known(state.end)}",
+        "committed": _known(state.committed, "nothing"),
+        "marker": f"{_known(state.marker)}, rows to {_known(state.rows_to)}",
+        "lag": _known(state.lag),
+        "verdicts": state.counts,
+        "fence": f"{state.fence} {state.fence_text}".strip() or "none",
+    }
+    if state.fence:
+        fields["cure"] = state.cure
+        for name, meaning in state.choices.items():
+            fields[f"--choose {name}"] = meaning
+    if state.chosen:
+        fields["chosen"] = state.chosen
+    telling.tell(**fields)
+
+
+@partitions_app.command("resolve")
+def resolve(
+    topic: Topic,
+    partition: Number,
+    choice: Annotated[str, typer.Option("--choose", help="As `show` lists them.")],
+    who: Annotated[str, typer.Option("--who", help="Your name: it is written down.")],
+    why: Annotated[str, typer.Option("--why", help="Why this is right.")],
+    json_: Json = False,
+) -> None:
+    """Choose how a fenced partition goes on; its worker does it within seconds."""
+    settings = load_settings()
+    found = _overview(settings, topic)
+    if found.postgres:
+        raise ServerError(Code.POSTGRES_AWAY, found.postgres, "Try again when it answers.")
+    state = _state(found, topic, partition)
+    with telling.queries_of(settings) as queries:
+        row = next(
+            (
+                each
+                for each in queries.partitions()
+                if (each.topic, each.partition) == (topic, partition)
+            ),
+            None,
+        )
+    made = choose(state, choice, who, why, "" if row is None else row.consumer_group)
+    with telling.store_of(settings, "resolve") as store:
+        store.choose(topic, partition, msgspec.json.encode(made).decode())
+    if json_:
+        telling.tell_json(made)
+    else:
+        telling.tell(
+            partition=f"{topic}[{partition}]",
+            fence=made.code,
+            chosen=f"{made.choice}: {state.choices[choice]}",
+            next="its worker looks again within seconds: refold partitions show",
+        )
+
+
+def _overview(settings: Settings, topic: str = "") -> Overview:
+    with telling.queries_of(settings) as queries:
+        admin = KafkaClients(settings).admin()
+        return overview(admin, queries, settings.namespace, settings.group, topic)
+
+
+def _state(found: Overview, topic: str, partition: int) -> PartitionState:
+    for each in found.partitions:
+        if (each.topic, each.partition) == (topic, partition):
+            return each
+    if found.kafka and found.postgres:
+        raise ServerError(Code.KAFKA_AWAY, found.kafka, "Neither server answers: check both.")
+    listed = ", ".join(f"{each.topic} {each.partition}" for each in found.partitions[:20])
+    raise UsageError(
+        Code.NOT_FOUND,
+        f"There is no partition {partition} of {topic!r}.",
+        f"Known: {listed or 'none, in namespace ' + found.namespace}.",
+    )
+
+
+def _tell(found: Overview) -> None:
+    _unreached(found)
+    fields: dict[str, object] = {"namespace": found.namespace, "group": found.group}
+    if not found.kafka:
+        held = {f"{each.client}@{each.host}": len(each.partitions) for each in found.members}
+        fields["workers"] = (
+            f"{len(found.members)}: "
+            + ", ".join(f"{name} holds {number}" for name, number in held.items())
+            if held
+            else "none"
+        )
+    telling.tell(**fields)
+    telling.out.print(_table(found))
+    for each in found.partitions:
+        if each.fence:
+            telling.tell(
+                fenced=f"{each.topic}[{each.partition}]: {each.fence} {each.fence_text}",
+                cure=each.cure,
+            )
+
+
+def _unreached(found: Overview) -> None:
+    for text in (found.kafka, found.postgres):
+        if text:
+            telling.err.print(telling.plain(text))
+
+
+def _table(found: Overview) -> Table:
+    names = ("partition", "owner", "epoch", "marker", "committed", "end", "lag", "fence")
+    table = Table(*names, box=None)
+    for each in found.partitions:
+        fence = "?" if each.epoch is None and found.postgres else each.fence or "–"
+        cells = (
+            f"{each.topic}[{each.partition}]",
+            _known(each.owner, "nobody"),
+            _known(each.epoch),
+            _known(each.marker),
+            _known(each.committed),
+            _known(each.end),
+            _known(each.lag),
+            fence,
+        )
+        table.add_row(*map(telling.plain, cells))
+    return table
+
+
+def _known(value: object, empty: str = "?") -> str:
+    """A value as it is shown: `?` where the server that knows it did not answer."""
+    if value == "":
+        return empty
+    return empty if value is None and empty != "nobody" else "?" if value is None else str(value)
