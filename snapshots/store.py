@@ -14,8 +14,9 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
-from refold.schemas.errors import Code, InvariantViolation, ServerError, UsageError
-from refold.snapshots.faults import Fault, fault
+from refold.schemas.errors import Code, ServerError, UsageError
+from refold.snapshots.faults import Fault
+from refold.snapshots.loads import Loads
 from refold.snapshots.migrate import SCHEMA, check_version
 from refold.snapshots.model import (
     Alarm,
@@ -23,13 +24,13 @@ from refold.snapshots.model import (
     Flush,
     Loaded,
     PartitionRow,
-    Snapshot,
     content_hash,
 )
 from refold.snapshots.rows import plain
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import CommitUnknownError, Connection, Sessions, transaction
 from refold.snapshots.statements import statements
+from refold.snapshots.watermarks import Watermarks
 from refold.snapshots.writer import RowWriter
 
 CLAIM_TURNS: Final = 3
@@ -39,9 +40,6 @@ KEEP: Final = 3
 PRUNE_KEYS: Final = 500
 PRUNE_S: Final = 0.25
 """One run of pruning begins no further step after this: snapshots wait behind it."""
-NOBODY: Final = Loaded(-1, -1, ())
-"""Answer of a load where nobody ever claimed the partition."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -77,6 +75,8 @@ class PostgresStore:
         self.alarm = alarm or _log_alarm
         self._lock_timeout = f"{int(lock_timeout_s * 1000)}"
         self.writer = RowWriter(self.sql, self.alarm)
+        self._loads = Loads(self.sql, self.alarm)
+        self._watermarks = Watermarks(self.runner, self.sql, self.writer)
 
     def check(self) -> None:
         """Connect and compare the schema's version with the code's.
@@ -151,7 +151,7 @@ class PostgresStore:
             found = connection.execute(
                 self.sql["load"], values, prepare=True, binary=True
             ).fetchall()
-            return self._verified(connection, found, workflow, partition, topic)
+            return self._loads.verified(connection, found, workflow, partition, topic)
 
         return self.runner.run(f"a load of {topic}/{partition}", work)
 
@@ -162,7 +162,6 @@ class PostgresStore:
             InvariantViolation: When a version stands with another content, or the marker would
                 move back (O4).
         """
-        _forward(cut, cut.marker)
         move = {
             "topic": cut.topic,
             "partition": cut.partition,
@@ -181,11 +180,12 @@ class PostgresStore:
             self.writer.write_cut(connection, cut, careful)
             return True
 
-        return self._advance(f"a snapshot of {cut.topic}/{cut.partition}", cut, cut.marker, write)
+        return self._watermarks.advance(
+            f"a snapshot of {cut.topic}/{cut.partition}", cut, cut.marker, write
+        )
 
     def flush(self, rows: Flush) -> bool:
         """See `ports.Store.flush`."""
-        _forward(rows, rows.rows_to)
         move = {
             "topic": rows.topic,
             "partition": rows.partition,
@@ -200,7 +200,9 @@ class PostgresStore:
             self.writer.write_flush(connection, rows, careful)
             return True
 
-        return self._advance(f"a flush of {rows.topic}/{rows.partition}", rows, rows.rows_to, write)
+        return self._watermarks.advance(
+            f"a flush of {rows.topic}/{rows.partition}", rows, rows.rows_to, write
+        )
 
     def release(self, topic: str, partition: int, epoch: int) -> bool:
         """See `ports.Store.release`; take-overs without progress are counted anew."""
@@ -293,8 +295,6 @@ class PostgresStore:
 
         return self.runner.run(f"pruning {topic}/{partition}", work)
 
-    # -- claim ---------------------------------------------------------------------------------
-
     def _claim(
         self, connection: Connection, row: PartitionRow, expected_epoch: int | None, *, again: bool
     ) -> PartitionRow | None:
@@ -342,135 +342,12 @@ class PostgresStore:
             text = f"{ended} session(s) of the old owner held the row and were ended."
             self._tell("OWNER_TERMINATED", topic, partition, text)
 
-    # -- load ----------------------------------------------------------------------------------
-
-    def _verified(
-        self,
-        connection: Connection,
-        found: Sequence[tuple[Any, ...]],
-        workflow: str,
-        partition: int,
-        topic: str,
-    ) -> Loaded:
-        if not found:
-            return NOBODY
-        epoch, marker = found[0][:2]
-        good: list[Snapshot] = []
-        damaged: list[tuple[str, str, int]] = []
-        for row in found:
-            if row[2] is None:
-                continue
-            snapshot: Snapshot | None = Snapshot(*row[2:])
-            if content_hash(row[11]) != row[12]:
-                damaged.append((row[2], row[3], row[4]))
-                snapshot = self._older(connection, workflow, partition, row)
-            if snapshot is None:
-                continue
-            if snapshot.last_offset >= marker:
-                msg = "A snapshot was folded at or past its partition's marker."
-                raise InvariantViolation(
-                    msg,
-                    topic=topic,
-                    partition=partition,
-                    tenant=snapshot.tenant,
-                    instance=snapshot.instance,
-                    last_offset=snapshot.last_offset,
-                    marker=marker,
-                )
-            good.append(snapshot)
-        for tenant, instance, version in damaged:
-            text = f"version {version} of {tenant}/{instance} failed its checksum"
-            self._tell("SNAPSHOT_DAMAGED", topic, partition, text)
-        return Loaded(epoch, marker, good, damaged)
-
-    def _older(
-        self, connection: Connection, workflow: str, partition: int, row: tuple[Any, ...]
-    ) -> Snapshot | None:
-        """The newest version below a damaged one that passes its checksum."""
-        values = [workflow, partition, row[2], row[3], row[4]]
-        for older in connection.execute(self.sql["older"], values, binary=True):
-            snapshot = Snapshot(*older)
-            if content_hash(snapshot.data) == snapshot.hash:
-                return snapshot
-        return None
-
-    # -- save and flush ------------------------------------------------------------------------
-
-    def _advance(
-        self,
-        doing: str,
-        what: Cut | Flush,
-        new: int,
-        write: Callable[[Connection, Fault | None], bool],
-    ) -> bool:
-        """Move a watermark and write what stands below it; say only what is known (P7)."""
-        careful: Fault | None = None
-
-        def act() -> bool:
-            nonlocal careful
-            try:
-                with self.runner.sessions.borrow() as connection:
-                    return self._try(connection, write, careful)
-            except psycopg.Error as error:
-                if careful is None and fault(error) in {Fault.UNIQUE, Fault.DATA}:
-                    careful = fault(error)
-                    return act()
-                if fault(error) is Fault.SLOW:
-                    self.writer.smaller()
-                raise
-            except UnicodeEncodeError:
-                if careful is not None:
-                    raise
-                careful = Fault.DATA
-                return act()
-            except CommitUnknownError:
-                return False
-
-        def settle() -> bool:
-            if act():
-                self.writer.larger()
-                return True
-            epoch, standing = self._standing(what)
-            if (epoch, standing) == (what.epoch, new):
-                return True
-            if (epoch, standing) == (what.epoch, what.previous):
-                raise CommitUnknownError(doing)
-            return False
-
-        return self.runner.patiently(doing, settle)
-
-    def _try(
-        self,
-        connection: Connection,
-        write: Callable[[Connection, Fault | None], bool],
-        careful: Fault | None,
-    ) -> bool:
-        with transaction(connection):
-            return write(connection, careful)
-
-    def _standing(self, what: Cut | Flush) -> tuple[int, int]:
-        """(epoch, watermark) as they stand, read on a new connection."""
-        with self.runner.sessions.borrow(fresh=True) as connection:
-            found = connection.execute(
-                self.sql["standing"], [what.topic, what.partition]
-            ).fetchone()
-        if found is None:
-            return -1, -1
-        epoch, marker, rows_to = found
-        return epoch, marker if isinstance(what, Cut) else rows_to
-
     def _tell(self, code: str, topic: str, partition: int, text: str) -> None:
         self.alarm(Alarm(code=code, topic=topic, partition=partition, text=text))
 
 
 class _HeldError(Exception):
     """The claim met its lock timeout."""
-
-
-def _forward(what: Cut | Flush, new: int) -> None:
-    if new < what.previous:
-        msg = f"A watermark at {what.previous} was asked to move back to {new}."
-        raise InvariantViolation(msg, topic=what.topic, partition=what.partition)
 
 
 def _log_alarm(alarm: Alarm) -> None:

@@ -311,3 +311,17 @@ def test_markers_never_move_back(store: PostgresStore, migrated: str) -> None:
     with pytest.raises(InvariantViolation, match="back"):
         store.save(cut(row, 5, [], previous=10))
     assert query(migrated, "SELECT marker FROM refold.workflow_partition") == [(10,)]
+
+
+def test_a_cut_that_moves_nothing_is_written_all_the_same_when_its_answer_is_lost(
+    new_store: NewStore, migrated: str
+) -> None:
+    with proxy(migrated) as between:
+        store = new_store(dsn=between.dsn)
+        row = claimed(store)
+        between.rule = lambda way, chunk: way == TO_SERVER and b"COMMIT" in chunk
+        assert store.save(cut(row, row.marker, [], digest=b"another"))
+        assert between.cuts == 1
+        standing = store.read(TOPIC, 0)
+    assert standing is not None
+    assert standing.digest == b"another"

@@ -5,8 +5,9 @@ import pytest
 from tests.postgres.making import TOPIC, claimed, cut, execute, query, snapshot
 
 from refold.schemas.errors import InvariantViolation
+from refold.snapshots.loads import NOBODY
 from refold.snapshots.model import Alarm, PartitionRow, Snapshot
-from refold.snapshots.store import KEEP, NOBODY, PRUNE_KEYS, PostgresStore
+from refold.snapshots.store import KEEP, PRUNE_KEYS, PostgresStore
 from refold.snapshots.upkeep import Upkeep
 
 pytestmark = pytest.mark.postgres
