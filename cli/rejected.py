@@ -10,17 +10,23 @@ from functools import partial
 from getpass import getuser
 from typing import Annotated, Any, Final, cast
 
+import msgspec
 import typer
 from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
-from refold.processors.engine_events import Redrive
+from refold.processors.operating import Target, send
+from refold.processors.operating import redrive as release
 from refold.schemas.envelope import derived_id
-from refold.schemas.errors import Code, ServerError, UsageError
+from refold.schemas.errors import Code, UsageError
 from refold.schemas.verdicts import Verdict
-from refold.topics.clients import opened, reader, transactional_producer_config
-from refold.topics.publisher import Delivered, Draft, Publisher
+from refold.topics.clients import (
+    opened,
+    publisher_config,
+    reader,
+    transactional_producer_config,
+)
 from refold.topics.redrive import SENT_AGAIN, Entry, RejectedLog, redrive
 from refold.topics.rejected import Coordinates
 from refold.topics.settings import Settings, load_settings
@@ -147,19 +153,23 @@ def redrive_(
 def _release(settings: Settings, workflow: str, entry: Entry, version: int, why: str) -> bool:
     """Send the event that releases a parked instance; its id is the record's, so it counts once."""
     kept = entry.original
-    tenant = dict(kept.headers).get("ce_tenant") or b"default"
-    who = getuser()
-    with Publisher(settings, workflow, f"/refold/cli/{who}", engine=True) as publisher:
-        outcome = publisher.send(
-            Draft(
-                instance=(kept.key or b"").decode(),
-                event=Redrive(offsets=(), version=version, who=who, why=why),
-                id=derived_id("redrive", str(entry.where), str(version)),
-                tenant=tenant.decode(),
-            )
+    tenant = dict(kept.headers).get("ce_tenant")
+    if not (tenant and kept.key):
+        raise UsageError(
+            Code.REDRIVE_REFUSED,
+            f"the record {kept.source} does not name its tenant.",
+            "Release it with `refold redrive INSTANCE --tenant TENANT`.",
         )
-    if not isinstance(outcome, Delivered):
-        raise ServerError(Code.DELIVERY_UNKNOWN, f"{outcome.reason.text}.", "Redrive it again.")
+    target = Target(
+        namespace=settings.namespace,
+        workflow=workflow,
+        tenant=tenant.decode(),
+        instance=kept.key.decode(),
+        version=0,
+    )
+    act = release(target, getuser(), why, version=version)
+    event_id = derived_id("redrive", str(entry.where), str(version))
+    send(opened(Producer, publisher_config(settings)), msgspec.structs.replace(act, id=event_id))
     return True
 
 

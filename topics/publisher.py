@@ -20,10 +20,11 @@ from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
 from refold.schemas.limits import id_fault
 from refold.schemas.verdicts import Reason
+from refold.topics.attributes import RESERVED_SOURCE
 from refold.topics.clients import opened, publisher_config
 from refold.topics.headers import Headers
 from refold.topics.partition import prove_partitioner
-from refold.topics.records import RESERVED, event_headers, is_engine_source
+from refold.topics.records import RESERVED, event_headers
 from refold.topics.settings import Settings
 from refold.topics.specs import events_topic
 
@@ -119,23 +120,19 @@ class Packer:
         workflow: Whose event topic is written.
         source: CloudEvents source of every event, a URI reference as in `/shop/checkout`.
         tenant: Tenant of drafts that name none.
-        engine: True for refold's own acts: types `refold.*`, source `/refold/<role>/<who>`.
 
     Raises:
-        UsageError: BAD_SETTING, the source is the engine's and this is not, or the other way.
+        UsageError: BAD_SETTING, the source is the engine's own.
     """
 
-    def __init__(
-        self, namespace: str, workflow: str, source: str, tenant: str = "", *, engine: bool = False
-    ) -> None:
+    def __init__(self, namespace: str, workflow: str, source: str, tenant: str = "") -> None:
         prove_partitioner()
-        if is_engine_source(source) != engine:
+        if source.startswith(RESERVED_SOURCE):
             raise UsageError(
                 Code.BAD_SETTING,
-                f"the source {source!r} is {'not ' if engine else ''}the engine's own.",
+                f"the source {source!r} is the engine's own.",
                 "Name the service that publishes, as in /shop/checkout.",
             )
-        self._engine = engine
         self.topic = events_topic(namespace, workflow)
         self._workflow = workflow
         self._source = source
@@ -158,10 +155,10 @@ class Packer:
             )
         tenant = draft.tenant or self._tenant
         codec: Codec[Any] = codec_of(draft.event.__class__)
-        if codec.name.startswith(RESERVED) != self._engine:
+        if codec.name.startswith(RESERVED):
             raise RecordError(
                 Code.RESERVED_TYPE,
-                f"{codec.name} is {'not ' if self._engine else ''}an event of the engine's own.",
+                f"{codec.name} is an event of the engine's own.",
                 "Use the command line for those: it says who and why.",
             )
         event_id = draft.id or derived_id(
@@ -201,7 +198,6 @@ class Publisher:
         source: CloudEvents source of every event.
         tenant: Tenant of drafts that name none.
         timeout_s: Time in which an event must be delivered, 0.1 s or more.
-        engine: True for refold's own acts: types `refold.*`, source `/refold/<role>/<who>`.
     """
 
     def __init__(
@@ -212,9 +208,8 @@ class Publisher:
         *,
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
-        engine: bool = False,
     ) -> None:
-        self._packer = Packer(settings.namespace, workflow, source, tenant, engine=engine)
+        self._packer = Packer(settings.namespace, workflow, source, tenant)
         self.topic = self._packer.topic
         self._timeout_s = timeout_s
         self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))

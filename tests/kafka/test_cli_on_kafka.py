@@ -155,7 +155,7 @@ def test_a_parked_record_is_released_by_an_event_with_a_reason(
     assert isinstance(first, EventRecord)
     assert isinstance(second, EventRecord)
     assert first.identity == second.identity  # pressed twice, it counts once
-    assert first.source.startswith("/refold/cli/")
+    assert first.source.startswith("/refold/operator/")
     redrive = REDRIVE.decode(first.value)
     assert (redrive.version, redrive.why, first.instance) == (2, "fixed", "order-1")
 

@@ -113,16 +113,10 @@ def test_a_wrong_draft_is_refused_before_anything_is_sent(
     assert not any(read_all(f"{shop.namespace}.order.events", each) for each in range(PARTITIONS))
 
 
-def test_only_the_engine_speaks_as_the_engine(shop: Settings) -> None:
-    with pytest.raises(UsageError):
-        Publisher(shop, "order", "/refold/cli/ada")
-    with pytest.raises(UsageError):
-        Publisher(shop, "order", "/shop", engine=True)
-    with Publisher(shop, "order", "/refold/cli/ada", tenant="acme", engine=True) as out:
-        done = out.send(Draft(instance="o", event=Terminate("now", "ada"), id="t1"))
-        assert isinstance(done, Delivered)
-        with pytest.raises(RecordError):
-            out.send(Draft(instance="o", event=OrderPlaced(1), id="a"))
+def test_nobody_publishes_as_the_engine(shop: Settings) -> None:
+    with pytest.raises(UsageError) as caught:
+        Publisher(shop, "order", "/refold/operator/ada")
+    assert caught.value.code == Code.BAD_SETTING
 
 
 def test_an_event_that_is_too_large_is_certainly_refused_b022(shop: Settings) -> None:
