@@ -80,6 +80,7 @@ class Assignment:
         self._saver = saver
         self._store = store
         self._clock = clock
+        self._explained: dict[tuple[Name, int], str] = {}
         self._examining: Future[dict[Name, FenceError]] | None = None
         self._examine_at_s = clock() + options.preflight_s
 
@@ -183,9 +184,9 @@ class Assignment:
         self._pause(name)
         self.waiting[name] = Waiting(Phase.TAKING)
 
-    def fence(self, name: Name, error: RefoldError) -> None:
+    def fence(self, name: Name, error: RefoldError, entering: Partition | None = None) -> None:
         """Stop one partition with a named error; the others go on (O6)."""
-        partition = self.partitions.get(name)
+        partition = self.partitions.get(name, entering)
         _LOG.error(
             "fenced", topic=name[0], partition=name[1], code=str(error.code), error=str(error)
         )
@@ -195,6 +196,24 @@ class Assignment:
         self.waiting[name] = Waiting(Phase.FENCED, retry_at_s=retry_at_s, fence=error)
         if partition is not None:
             self._note(name, partition.epoch, error)
+
+    def diverge(self, partition: Partition, difference: str) -> None:
+        """Fence a partition whose replay decided otherwise; say what, once it is known (P19)."""
+        place = (partition.name, partition.silent_to)
+        known = self._explained.get(place, "")
+        self.fence(partition.name, diverged(partition, difference, known), partition)
+        if known:
+            return
+
+        def tell(answer: Future[str]) -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                return
+            self._explained[place] = answer.result()
+            error = diverged(partition, difference, answer.result())
+            _LOG.error("diverged", partition=partition.number, differs=answer.result())
+            self._note(partition.name, partition.epoch, error)
+
+        self._taker.submit_explanation(partition).add_done_callback(tell)
 
     def give_back(self) -> None:
         """Give everything back: the worker stops."""
@@ -234,7 +253,7 @@ class Assignment:
         partition = self._partition(name, taken)
         difference = partition.diverged()
         if difference is not None:
-            self.fence(name, diverged(partition, difference))
+            self.diverge(partition, difference)
             return
         del self.waiting[name]
         self.partitions[name] = partition
@@ -337,12 +356,19 @@ def _names(partitions: list[TopicPartition]) -> list[str]:
     return [f"{each.topic}[{each.partition}]" for each in partitions]
 
 
-def diverged(partition: Partition, difference: str) -> FenceError:
-    """The fence of a partition whose replay decided otherwise than its last owner (P19)."""
+def diverged(partition: Partition, difference: str, known: str = "") -> FenceError:
+    """The fence of a partition whose replay decided otherwise than its last owner (P19).
+
+    Args:
+        partition: As folded up to its silent end.
+        difference: Of the digests.
+        known: What differs, as far as it was found out.
+    """
     return FenceError(
         Code.REPLAY_DIVERGED,
         f"Partition {partition.topic}[{partition.number}] is fenced: replay from the marker to"
-        f" {partition.silent_to} decided otherwise than the worker that ran before ({difference}).",
+        f" {partition.silent_to} decided otherwise than the worker that ran before ({difference})."
+        + (f" {known}." if known else ""),
         "Nothing was sent. Fold the tail with the release that ran, or choose with"
         f" `refold partitions resolve {partition.topic} {partition.number}`.",
         topic=partition.topic,

@@ -21,8 +21,10 @@ from refold.processors.clients import Clients
 from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning, committed
+from refold.processors.divergence import explained
 from refold.processors.judgement import LogFacts, Start, choice_of, judge
 from refold.processors.options import Options
+from refold.processors.partition import Partition
 from refold.processors.transaction import initialise
 from refold.schemas.errors import Code, FenceError, ServerError
 from refold.snapshots.model import PartitionRow
@@ -133,6 +135,10 @@ class Taker:
             }
 
         return self._pool.submit(work)
+
+    def submit_explanation(self, partition: Partition) -> Future[str]:
+        """Begin to find out what a diverged replay decided otherwise (P19)."""
+        return self._pool.submit(explained, self._clients, self._options.namespace, partition)
 
     def close(self) -> None:
         """Let running takes end; what they claim is released by the successor's fence."""

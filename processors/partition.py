@@ -92,6 +92,8 @@ class Partition:
     """Records newer than the last flush of instance rows."""
     events: list[EventRow] = field(default_factory=list)
     resolved: list[ResolvedRow] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
+    """What silent replay decided, as the fold digest has it: for the case that it differs."""
     takeovers: int = 0
     dirty_since_s: float = 0.0
     touched_since_s: float = 0.0

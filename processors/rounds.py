@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.processors.assignment import CRASH_LOOP_CLAIMS, Assignment, Name, diverged
+from refold.processors.assignment import CRASH_LOOP_CLAIMS, Assignment, Name
 from refold.processors.batch import Released, fold_run
+from refold.processors.divergence import LINES_MOST
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched, Loader
@@ -270,14 +271,18 @@ class Rounds:
         except RefoldError as error:
             self._stop(partition, error)
             return Run(partition, [], {})
+        if len(partition.tail) < LINES_MOST:
+            partition.tail += overlay.folds
         overlay.close()
         if ends < len(pairs):
             overlay.position = max(overlay.position, partition.silent_to)
         partition.merge(overlay, self._clock(), rows=rows)
         difference = partition.diverged()
         if difference is not None:
-            self._stop(partition, diverged(partition, difference))
+            self._assignment.diverge(partition, difference)
             return Run(partition, [], {})
+        if not partition.silent:
+            partition.tail = []
         return Run(partition, pairs[ends:], {} if ends else run.released)
 
     # The transaction.
