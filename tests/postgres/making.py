@@ -161,3 +161,13 @@ def execute(dsn: str, text: str, *values: object) -> None:
 
 def count(dsn: str, table: str) -> int:
     return int(query(dsn, f"SELECT count(*) FROM refold.{table}")[0][0])
+
+
+def end_sessions(dsn: str, name: str) -> None:
+    """End the sessions of this name in this database, as an administrator would."""
+    execute(
+        dsn,
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE application_name = %s AND datname = current_database()",
+        name,
+    )

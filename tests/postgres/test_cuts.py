@@ -6,7 +6,7 @@ import msgspec
 import psycopg
 import pytest
 from tests.postgres.conftest import NewStore
-from tests.postgres.making import TOPIC, claimed, count, cut, execute, query, snapshot
+from tests.postgres.making import TOPIC, claimed, count, cut, end_sessions, execute, query, snapshot
 from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Rule, proxy
 
 from refold.schemas.errors import Code, InvariantViolation, ServerError
@@ -188,8 +188,7 @@ def test_a_lost_answer_whose_partition_was_taken_meanwhile_is_a_fence(
         def taken(way: str, chunk: bytes) -> bool:
             if not (way == TO_SERVER and b"COMMIT" in chunk):
                 return False
-            execute(migrated, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE application_name = 'refold:w1'")  # fmt: skip
+            end_sessions(migrated, "refold:w1")
             execute(migrated, "UPDATE refold.workflow_partition SET epoch = 2, owner = 'w2'")
             return True
 
@@ -204,8 +203,7 @@ def test_a_session_that_is_ended_inside_copy_leaves_nothing_and_is_tried_again(
     row = claimed(store)
 
     def end() -> None:
-        execute(migrated, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'refold:w1'")  # fmt: skip
+        end_sessions(migrated, "refold:w1")
         assert count(migrated, "workflow_snapshot") == 0
 
     assert store.save(cut(row, 10, Watched(_many(5_000), end)))
@@ -257,24 +255,26 @@ def _failing_trigger(migrated: str, state: str, times: int) -> None:
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_a_conflict_is_rolled_back_and_tried_again(
-    store: PostgresStore, migrated: str, state: str
+    new_store: NewStore, altered: str, state: str
 ) -> None:
+    store = new_store(dsn=altered)
     row = claimed(store)
-    _failing_trigger(migrated, state, times=3)
+    _failing_trigger(altered, state, times=3)
     assert store.save(cut(row, 10, _many(2)))
-    assert count(migrated, "workflow_snapshot") == 2
+    assert count(altered, "workflow_snapshot") == 2
 
 
 def test_a_conflict_without_end_is_told_and_leaves_marker_and_store_as_they_were(
-    store: PostgresStore, migrated: str
+    new_store: NewStore, altered: str
 ) -> None:
+    store = new_store(dsn=altered)
     row = claimed(store)
-    _failing_trigger(migrated, "40001", times=1_000_000)
+    _failing_trigger(altered, "40001", times=1_000_000)
     with pytest.raises(ServerError) as away:
         store.save(cut(row, 10, _many(2)))
     assert (away.value.code, away.value.where["sqlstate"]) == (Code.POSTGRES_AWAY, "40001")
-    assert (_marker(store), count(migrated, "workflow_snapshot")) == (0, 0)
-    execute(migrated, "DROP TRIGGER failing ON refold.workflow_snapshot")
+    assert (_marker(store), count(altered, "workflow_snapshot")) == (0, 0)
+    execute(altered, "DROP TRIGGER failing ON refold.workflow_snapshot")
     assert store.save(cut(row, 10, _many(2)))
 
 

@@ -34,22 +34,22 @@ NewRole = Callable[[], str]
 
 
 @pytest.fixture
-def new_role(migrated: str) -> Iterator[NewRole]:
+def new_role(altered: str) -> Iterator[NewRole]:
     """Makes login roles with no right of their own, dropped after the test."""
     made: list[str] = []
 
     def make() -> str:
         name = f"test_{os.urandom(6).hex()}"
-        execute(migrated, f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+        execute(altered, f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
         made.append(name)
         return name
 
     # New databases let every role make temporary tables: least rights must not lean on that.
-    execute(migrated, f"REVOKE ALL ON DATABASE {_name(migrated)} FROM PUBLIC")
+    execute(altered, f"REVOKE ALL ON DATABASE {_name(altered)} FROM PUBLIC")
     yield make
     for name in made:
-        execute(migrated, f"DROP OWNED BY {name}")
-        execute(migrated, f"DROP ROLE {name}")
+        execute(altered, f"DROP OWNED BY {name}")
+        execute(altered, f"DROP ROLE {name}")
 
 
 def _name(dsn: str) -> str:
@@ -66,10 +66,10 @@ def _make_prunable(store: PostgresStore, row: PartitionRow) -> None:
         assert store.save(cut(moved, 10 * version, [snapshot("order-1", version, moved.marker)]))
 
 
-def test_a_workers_role_does_everything_that_a_store_does(migrated: str, new_role: NewRole) -> None:
+def test_a_workers_role_does_everything_that_a_store_does(altered: str, new_role: NewRole) -> None:
     role = new_role()
-    grant(migrated, worker=role)
-    dsn = _as(migrated, role)
+    grant(altered, worker=role)
+    dsn = _as(altered, role)
     assert not findings(dsn)
     store = PostgresStore(dsn, application_name="refold:w1", lock_timeout_s=0.1)
     upkeep = Upkeep(store)
@@ -118,18 +118,18 @@ def test_a_workers_role_does_everything_that_a_store_does(migrated: str, new_rol
     ],
 )
 def test_a_workers_role_can_do_nothing_that_a_store_does_not(
-    migrated: str, new_role: NewRole, statement: str
+    altered: str, new_role: NewRole, statement: str
 ) -> None:
     role = new_role()
-    grant(migrated, worker=role)
+    grant(altered, worker=role)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        execute(_as(migrated, role), statement)
+        execute(_as(altered, role), statement)
 
 
-def test_a_readers_role_reads_every_view_and_no_table(migrated: str, new_role: NewRole) -> None:
+def test_a_readers_role_reads_every_view_and_no_table(altered: str, new_role: NewRole) -> None:
     role = new_role()
-    grant(migrated, reader=role)
-    dsn = _as(migrated, role)
+    grant(altered, reader=role)
+    dsn = _as(altered, role)
     queries = Queries(dsn)
     assert not queries.instances("order")
     assert not queries.history("order", "acme", "order-1")
@@ -150,25 +150,25 @@ def test_a_readers_role_reads_every_view_and_no_table(migrated: str, new_role: N
             execute(dsn, statement)
 
 
-def test_a_dry_run_of_grants_changes_nothing(migrated: str, new_role: NewRole) -> None:
+def test_a_dry_run_of_grants_changes_nothing(altered: str, new_role: NewRole) -> None:
     role = new_role()
-    statements = grant(migrated, worker=role, reader=role, dry_run=True)
+    statements = grant(altered, worker=role, reader=role, dry_run=True)
     assert any("workflow_snapshot" in statement for statement in statements)
     with pytest.raises(psycopg.OperationalError, match="permission denied"):
-        execute(_as(migrated, role), "SELECT 1")
+        execute(_as(altered, role), "SELECT 1")
 
 
-def test_grants_to_a_role_that_does_not_exist_say_so(migrated: str) -> None:
+def test_grants_to_a_role_that_does_not_exist_say_so(altered: str) -> None:
     with pytest.raises(ServerError, match="Create the role first") as refused:
-        grant(migrated, reader="nobody_of_that_name")
+        grant(altered, reader="nobody_of_that_name")
     assert refused.value.code is Code.POSTGRES_REFUSED
 
 
 def test_a_migration_without_the_right_to_make_schemas_says_so(
-    migrated: str, new_role: NewRole
+    altered: str, new_role: NewRole
 ) -> None:
     role = new_role()
-    execute(migrated, f"GRANT CONNECT ON DATABASE {_name(migrated)} TO {role}")
+    execute(altered, f"GRANT CONNECT ON DATABASE {_name(altered)} TO {role}")
     with pytest.raises(ServerError, match="permission denied") as refused:
-        migrate(_as(migrated, role), "another")
+        migrate(_as(altered, role), "another")
     assert refused.value.code is Code.POSTGRES_REFUSED
