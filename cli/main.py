@@ -39,7 +39,7 @@ ENTRIES: Final[dict[str, Entry]] = {
     "graph": Entry("refold.cli.graph", "Draw a definition, or say what changed between two."),
     "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
     "worker": Entry("refold.cli.worker", "Fold the partitions that the group gives to it."),
-    "db": Entry("refold.cli.db", "Make, check and open up the tables in PostgreSQL."),
+    "db": Entry("refold.cli.db", "Make, check, open up and thin the tables in PostgreSQL."),
     "topics": Entry("refold.cli.topics", "Make and check the topics of workflows."),
     "event": Entry("refold.cli.event", "Send one event, and see what became of it."),
     "rejected": Entry("refold.cli.rejected", "See what was refused, and redrive it."),
@@ -53,6 +53,7 @@ ENTRIES: Final[dict[str, Entry]] = {
     "terminate": Entry("refold.cli.act", "End an instance, whatever its state.", "terminate_app"),
     "status": Entry("refold.cli.operate", "Show owners, lag and fences.", "status_app"),
     "partitions": Entry("refold.cli.operate", "See and resolve fences.", "partitions_app"),
+    "definitions": Entry("refold.cli.definitions", "See versions in use; accept changed code."),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
 }
 """Every command, in the order that `refold --help` shows them."""

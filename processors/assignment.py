@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from msgspec.structs import replace
 
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
@@ -290,20 +291,30 @@ class Assignment:
         return partition
 
     def _activate(self, partition: Partition, taken: Taken) -> None:
-        """The highest version that this worker has begins at the first live offset (P13)."""
-        workflow, last = partition.workflow, partition.activations[-1:]
-        newest = workflow.latest
-        if last and (self._options.activate_manually or last[0].version >= newest.version):
+        """What this worker folds by begins at the first live offset, unless it stands (P13).
+
+        The highest version that it has, or with manual activation the one that is active; a
+        fingerprint that `refold definitions accept` let pass is written down with it.
+        """
+        workflow, last = partition.workflow, next(iter(partition.activations[-1:]), None)
+        version = workflow.latest.version
+        if last is not None and (self._options.activate_manually or last.version > version):
+            version = last.version
+        definition = workflow.versions.get(version)
+        if definition is None:  # a version that this worker lacks is active: it fences when used
             return
-        partition.pending = Activate(
+        wanted = Activate(
             max(partition.silent_to, partition.position),
-            newest.version,
-            newest.fingerprint,
+            version,
+            definition.fingerprint,
             FOLD_VERSION,
             self._options.tenant,
             taken.facts.partitions,
         )
-        partition.activations.append(partition.pending)
+        if last is not None and replace(last, offset=wanted.offset) == wanted:
+            return
+        partition.pending = wanted
+        partition.activations.append(wanted)
 
     def _give_back(self, names: list[Name]) -> None:
         held = [self.partitions[name] for name in names if name in self.partitions]

@@ -278,6 +278,9 @@ _TEXTS: Final = {
         WHERE workflow = %s AND run_status NOT IN
               ('completed', 'failed', 'compensated', 'terminated', 'continued')
         GROUP BY definition ORDER BY definition""",
+    "versions_known": """
+        SELECT definition, count(*) FROM $s.workflow_instance
+        WHERE workflow = %s GROUP BY definition ORDER BY definition""",
     "jsonb_probe": "SELECT %s::jsonb",
 }
 

@@ -197,6 +197,14 @@ class Upkeep:
 
         return self._runner.run(f"counting the versions in use of {workflow}", work)
 
+    def versions_known(self, workflow: str) -> dict[int, int]:
+        """Definition version → instances, ended ones included, by the instance rows."""
+
+        def work(connection: Connection) -> dict[int, int]:
+            return dict(connection.execute(self._sql["versions_known"], [workflow]).fetchall())
+
+        return self._runner.run(f"counting the versions of {workflow}", work)
+
     def _thin(self, name: str, workflow: str, before_ms: int, limit: int) -> int:
         return self._runner.run(
             f"thinning {workflow}",
