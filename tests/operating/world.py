@@ -206,6 +206,10 @@ class World:
         finally:
             reader.close()
 
+    def states(self) -> dict[str, str]:
+        """Instance → run status, by its row."""
+        return dict(self.sql("SELECT instance_id, run_status FROM refold.workflow_instance"))
+
     def charged(self, receipt: str) -> Charged:
         """An event."""
         return Charged(receipt=receipt)

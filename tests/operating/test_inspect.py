@@ -1,0 +1,102 @@
+"""One instance, now and in the past, and its history read back by the testing driver."""
+
+import json
+
+import pytest
+from tests.operating.conftest import Run
+from tests.operating.world import SPEC, World
+
+from refold.examples.order.graph import OrderPlaced, Reserved
+from refold.testing.driver import Driver
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+
+@pytest.fixture
+def placed(world: World) -> World:
+    """A world with one order that goes its way, and a repeated and a refused event."""
+    world.publish(
+        ("o-1", "p1", OrderPlaced(items=("pen",), total=7)),
+        ("o-1", "c0", world.charged("too early")),
+        ("o-1", "r1", Reserved()),
+        ("o-1", "p1", OrderPlaced(items=("pen",), total=7)),
+        ("o-1", "c1", world.charged("r-1")),
+        tenant="acme",
+    )
+    world.fold()
+    return world
+
+
+def test_rows_alone_tell_where_an_instance_stands(placed: World, refold: Run) -> None:
+    code, told, _ = refold("inspect", "o-1", "--tenant", "acme", "--json")
+    found = json.loads(told)
+    assert code == 0
+    assert found["instance"]["seen_in"] == "rows"
+    assert (found["instance"]["state"], found["instance"]["run_status"]) == ("done", "completed")
+    assert [each["verdict"] for each in found["history"]] == [
+        "applied",
+        "refused",
+        "applied",
+        "duplicate",
+        "applied",
+    ]
+    assert found["history"][1]["code"] == "NO_TRANSITION"
+
+
+def test_the_log_tells_the_same_with_the_definition(placed: World, refold: Run) -> None:
+    from_rows = json.loads(refold("inspect", "o-1", "--tenant", "acme", "--json")[1])
+    from_log = json.loads(refold("inspect", "o-1", "--tenant", "acme", "-d", SPEC, "--json")[1])
+    assert from_log["instance"]["seen_in"] == "snapshot and log"
+    for name in ("state", "run_status", "context", "version", "last_offset", "parked"):
+        assert from_log["instance"][name] == from_rows["instance"][name]
+    assert from_log["history"] == from_rows["history"]
+
+
+def test_the_past_is_folded_from_the_log(placed: World, refold: Run) -> None:
+    code, told, _ = refold("inspect", "o-1", "--tenant", "acme", "-d", SPEC, "--at", "1", "--json")
+    found = json.loads(told)
+    assert code == 0
+    assert found["instance"]["state"] == "reserving"
+    assert found["instance"]["accepts"] == ["Reserved"]
+    assert [each["offset"] for each in found["history"]] == [0, 1]
+    assert placed.end() == 5
+
+
+def test_an_instance_is_inspected_while_postgresql_is_away(
+    placed: World, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_POSTGRES_DSN", "postgresql://127.0.0.1:1/none?connect_timeout=1")
+    code, told, _ = refold("inspect", "o-1", "--tenant", "acme", "-d", SPEC, "--json")
+    found = json.loads(told)
+    assert code == 0
+    assert (found["instance"]["seen_in"], found["instance"]["state"]) == ("log", "done")
+    assert len(found["history"]) == 5
+    assert placed.end() == 5
+
+
+def test_an_exported_history_folds_to_the_same_state_in_the_testing_driver(
+    placed: World, refold: Run
+) -> None:
+    code, told, _ = refold("history", "export", "o-1", "--tenant", "acme", "-d", SPEC)
+    assert code == 0
+    driver = Driver.from_history(placed.workflow, told.splitlines())
+    assert driver.state("o-1", tenant="acme") == "done"
+    assert [str(each) for each in driver.verdicts()] == [
+        "applied",
+        "refused",
+        "applied",
+        "duplicate",
+        "applied",
+    ]
+    live = {(each.tenant, each.instance): each.hash for each in placed.live().instances}
+    from refold.snapshots.model import content_hash
+
+    assert {key: content_hash(data) for key, data in driver.snapshots().items()} == live
+
+
+def test_an_instance_that_is_not_there_is_named(placed: World, refold: Run) -> None:
+    for more in ((), ("-d", SPEC)):
+        code, _, told = refold("inspect", "o-9", "--tenant", "acme", *more)
+        assert code == 2
+        assert "acme/o-9" in told
+    assert placed.end() == 5
