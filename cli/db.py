@@ -1,10 +1,12 @@
-"""`refold db`: make, check and open up the tables in PostgreSQL.
+"""`refold db`: make, check, open up and thin the tables in PostgreSQL.
 
 Law of this module: standard output carries only what a program can read; what is told to a person
 goes to standard error.
 """
 
 import json
+import time
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -15,11 +17,16 @@ from refold.snapshots.grants import grant as grant_rights
 from refold.snapshots.migrate import SCHEMA, migrations
 from refold.snapshots.migrate import migrate as apply_migrations
 from refold.snapshots.preflight import findings
+from refold.snapshots.store import PostgresStore
+from refold.snapshots.upkeep import Upkeep
 from refold.topics.settings import load_settings
 
-app = typer.Typer(no_args_is_help=True, help="Make, check and open up the tables in PostgreSQL.")
+app = typer.Typer(
+    no_args_is_help=True, help="Make, check, open up and thin the tables in PostgreSQL."
+)
 
 EXIT_FOUND: Final = 1
+DAY_S: Final = 86_400
 _console = Console(stderr=True)
 
 Dsn = Annotated[
@@ -79,6 +86,41 @@ def grant(
     )
     for statement in statements:
         typer.echo(f"{statement};")
+
+
+@app.command()
+def thin(
+    workflow: Annotated[str, typer.Argument(help="Whose rows.")],
+    older_than_days: Annotated[float, typer.Option(min=0, help="Age that rows may reach.")],
+    dsn: Dsn = None,
+    schema: Schema = SCHEMA,
+    json_: Json = False,
+) -> None:
+    """Delete old rows of the event-log index and of instances that ended.
+
+    Nothing is lost that the log does not hold: snapshots stay, and so does every record that
+    still waits for a person.
+    """
+    before_ms = int((time.time() - older_than_days * DAY_S) * 1000)
+    store = PostgresStore(_dsn(dsn), schema, "refold:thin")
+    try:
+        upkeep = Upkeep(store)
+        events = _all_steps(lambda: upkeep.thin_events(workflow, before_ms))
+        instances = _all_steps(lambda: upkeep.thin_instances(workflow, before_ms))
+    finally:
+        store.close()
+    if json_:
+        typer.echo(json.dumps({"events": events, "instances": instances}))
+    else:
+        _console.print(f"deleted {events} rows of the index and {instances} ended instances")
+
+
+def _all_steps(step: Callable[[], int]) -> int:
+    """Small transactions until nothing is left: a worker's flushes go on between them."""
+    total = 0
+    while done := step():
+        total += done
+    return total
 
 
 def _dsn(given: str | None) -> str:

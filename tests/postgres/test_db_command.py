@@ -1,9 +1,11 @@
 """`refold db`: what a person types, and what it says."""
 
 import json
+import time
 
 import pytest
-from tests.postgres.making import query
+from tests.postgres.conftest import NewStore
+from tests.postgres.making import claimed, event, flush, instance, query
 
 from refold.cli.main import run
 
@@ -64,3 +66,18 @@ def test_a_dry_run_of_grants_prints_the_sql(
     assert run(["db", "grant", "--dsn", database, "--worker", "x", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert 'GRANT SELECT, INSERT, UPDATE ON "refold"."workflow_partition" TO "x";' in printed
+
+
+def test_thin_deletes_what_is_old_and_says_how_much(
+    new_store: NewStore, migrated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = new_store()
+    row = claimed(store)
+    events = [event(1, log_time_ms=1_000), event(2, log_time_ms=int(time.time() * 1000))]
+    ended = instance("old", 1, run_status="completed", updated_ms=1_000)
+    assert store.flush(flush(row, 10, events=events, instances=[ended, instance("live", 2)]))
+    command = ["db", "thin", "order", "--older-than-days", "30", "--dsn", migrated, "--json"]
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out) == {"events": 1, "instances": 1}
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out) == {"events": 0, "instances": 0}

@@ -1,11 +1,14 @@
 """Flushes: instance rows and index under their own watermark; content never stops them (P20)."""
 
 import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from tests.postgres.conftest import NewStore
 from tests.postgres.making import (
     TIME_MS,
     TOPIC,
@@ -18,7 +21,7 @@ from tests.postgres.making import (
 )
 
 from refold.schemas.errors import InvariantViolation
-from refold.snapshots.model import Alarm, InstanceRow, ResolvedRow
+from refold.snapshots.model import Alarm, EventRow, InstanceRow, ResolvedRow
 from refold.snapshots.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
@@ -220,3 +223,34 @@ def test_the_last_row_of_an_instance_in_one_flush_wins(store: PostgresStore, mig
     assert store.flush(flush(row, 10, instances=rows))
     seen = query(migrated, "SELECT state FROM refold_v1.instances WHERE instance_id = 'order-1'")
     assert seen == [("second",)]
+
+
+class _Paused(list[EventRow]):
+    """Rows that let `act` run before the last one is sent."""
+
+    def __init__(self, rows: list[EventRow], act: Callable[[], object]) -> None:
+        super().__init__(rows)
+        self._act = act
+
+    def __iter__(self) -> Iterator[EventRow]:
+        for number, row in enumerate(list.__iter__(self), 1):
+            if number == len(self):
+                self._act()
+            yield row
+
+
+def test_rows_of_later_records_are_never_seen_before_those_of_earlier_ones(
+    new_store: NewStore, migrated: str
+) -> None:
+    first, second = new_store("w1"), new_store("w2")
+    row = claimed(first)
+    later = flush(row, 20, previous=0, events=[event(15)])
+    with ThreadPoolExecutor(1) as pool:
+        answers: list[Future[bool]] = []
+        between = _Paused(
+            [event(1), event(2)], lambda: answers.append(pool.submit(second.flush, later))
+        )
+        assert first.flush(flush(row, 10, events=between))
+        assert not answers[0].result(), "it waited for the first and found its watermark moved"
+    assert query(migrated, "SELECT log_offset FROM refold_v1.events ORDER BY 1") == [(1,), (2,)]
+    assert second.flush(flush(row, 20, previous=10, events=[event(15)]))
