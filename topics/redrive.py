@@ -70,6 +70,8 @@ class RejectedLog:
     """
 
     def __init__(self, namespace: str, workflow: str, reader: Callable[[], Consumer]) -> None:
+        self.namespace = namespace
+        self.workflow = workflow
         self.topic = rejected_topic(namespace, workflow)
         self.events = events_topic(namespace, workflow)
         self._reader = reader
@@ -213,7 +215,7 @@ def _redrive_partition(
     reader: Callable[[], Consumer],
 ) -> list[Redriven]:
     whole = [log.whole(entry) for entry in group]
-    producer = make(f"refold-redrive-{log.events}-{partition}")
+    producer = make(f"{log.namespace}-redrive-{log.workflow}-{partition}")
     try:
         producer.init_transactions(ANSWER_S)
         done = _redriven_since(log.events, partition, group, reader)
