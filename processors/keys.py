@@ -8,9 +8,9 @@ Law of this module: pure functions of identities; golden vectors in the tests ho
 
 Each part is percent-encoded to the unreserved characters of RFC 3986, so that `:` only ever
 separates. `<action>` is `name` or `name.discriminator` (names have no dots). `<event>` is the
-identity (source, id) as one part, joined by U+001F, which neither may contain. The body is what
-stands between `r1:` and the direction; the second form is taken when the longer of the two
-directions would not fit, so that a key and its compensation differ in their last part only.
+identity (source, id) as one part, joined by U+001F (`%1F`), which neither may contain. The body
+is what stands between `r1:` and the direction; the second form is taken when the longer of the
+two directions would not fit: a key and its compensation differ in their last part only.
 """
 
 import re
@@ -24,8 +24,6 @@ from refold.schemas.limits import KEY_BYTES
 
 FORWARD: Final = "forward"
 COMPENSATE: Final = "compensate"
-UNIT: Final = "%1F"
-"""U+001F, percent-encoded: joins source and id."""
 
 _plain: Final = re.compile(r"[A-Za-z0-9._~-]*\Z").match
 _BODY_BYTES: Final = KEY_BYTES - len("r1:") - len(":" + COMPENSATE)
@@ -43,8 +41,8 @@ def encoded(text: str) -> str:
 
 
 def action_part(name: str, discriminator: str | int | None) -> str:
-    """Join an action's name and its discriminator, injectively: names have no dots."""
-    return name if discriminator is None else f"{name}.{discriminator}"
+    """An action's name and its discriminator, encoded, joined injectively: names have no dots."""
+    return name if discriminator is None else f"{name}.{encoded(str(discriminator))}"
 
 
 def key_of(
@@ -67,10 +65,9 @@ def key_of(
         source: Source of the event that caused it, without control characters.
         event_id: Id of that event, without control characters.
     """
-    plain = instance if _plain(instance) else _quoted(instance)
-    doing = action if _plain(action) else _quoted(action)
-    caused = event_id if _plain(event_id) else _quoted(event_id)
-    body = f"{tenant}:{workflow}:{plain}:{state}:{doing}:{_quoted(source)}{UNIT}{caused}"
+    if not _plain(instance + event_id):  # one look for both: most ids need no encoding
+        instance, event_id = encoded(instance), encoded(event_id)
+    body = f"{tenant}:{workflow}:{instance}:{state}:{action}:{_quoted(source)}%1F{event_id}"
     if len(body) <= _BODY_BYTES:
         return f"r1:{body}:forward"
     digest = blake2b(body.encode("ascii"), digest_size=32).hexdigest()

@@ -26,7 +26,7 @@ GOLDEN = [
         "r1:acme:order:order-1:reserving:Reserve:%2Fshop%1Fe2:forward",
     ),
     (  # a discriminator
-        ("acme", "order", "order-1", "reserving", "Reserve.item 7", "/shop", "e1"),
+        ("acme", "order", "order-1", "reserving", action_part("Reserve", "item 7"), "/shop", "e1"),
         "r1:acme:order:order-1:reserving:Reserve.item%207:%2Fshop%1Fe1:forward",
     ),
     (  # letters beyond ASCII
