@@ -44,3 +44,4 @@ def _graph(*, nowhere: bool = False, clock: bool = False) -> StateGraph[Order]:
 
 reserved_goes_nowhere = _graph(nowhere=True)
 clock = _graph(clock=True)
+RESERVED = Reserved()

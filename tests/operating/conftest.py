@@ -1,10 +1,12 @@
 """Fixtures for tests of replay, rebuild, verify and the operator's tools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 from tests.operating.world import World
 
+from refold.cli.logs import configure
 from refold.cli.main import run
 from refold.testing.servers import Kafka
 
@@ -20,6 +22,14 @@ def world(
 ) -> World:
     """A namespace with one partition, a database, and the settings in the environment."""
     return World(unique("op"), kafka.bootstrap, database, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def logs_on_standard_error() -> Iterator[None]:
+    """The worker in this process tells nothing on standard output, as the real one."""
+    configure("warning")
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from tests.operating.conftest import Run
 from tests.operating.world import SPEC, World
 
 from refold.examples.order.graph import OrderPlaced, Reserved
+from refold.snapshots.model import content_hash
 from refold.testing.driver import Driver
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -89,8 +90,6 @@ def test_an_exported_history_folds_to_the_same_state_in_the_testing_driver(
         "applied",
     ]
     live = {(each.tenant, each.instance): each.hash for each in placed.live().instances}
-    from refold.snapshots.model import content_hash
-
     assert {key: content_hash(data) for key, data in driver.snapshots().items()} == live
 
 

@@ -206,6 +206,28 @@ class World:
         finally:
             reader.close()
 
+    def remake_topics(self, *kinds: str) -> None:
+        """Delete topics of the workflow and create them under the same names."""
+        names = [f"{self.namespace}.order.{kind}" for kind in kinds]
+        for done in self.admin.delete_topics(names, operation_timeout=PATIENCE_S).values():
+            done.result(PATIENCE_S)
+        self.until(
+            lambda: not set(names) & self.admin.list_topics(timeout=10).topics.keys(),
+            "the topics to be gone",
+        )
+        self.make_topics()
+
+    def keep_marker(self) -> None:
+        """Remember everything that a cut has saved, to put it back as a lost PostgreSQL would."""
+        for table in ("partition", "snapshot", "instance", "event_log"):
+            self.sql(f"CREATE TABLE kept_{table} AS SELECT * FROM refold.workflow_{table}")
+
+    def put_marker_back(self) -> None:
+        """Put back what `keep_marker` remembered."""
+        for table in ("event_log", "instance", "snapshot", "partition"):
+            self.sql(f"DELETE FROM refold.workflow_{table}")
+            self.sql(f"INSERT INTO refold.workflow_{table} SELECT * FROM kept_{table}")
+
     def states(self) -> dict[str, str]:
         """Instance → run status, by its row."""
         return dict(self.sql("SELECT instance_id, run_status FROM refold.workflow_instance"))
