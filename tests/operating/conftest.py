@@ -1,12 +1,12 @@
 """Fixtures for tests of replay, rebuild, verify and the operator's tools."""
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
 from tests.operating.world import World
 
-from refold.cli.logs import configure
 from refold.cli.main import run
 from refold.testing.servers import Kafka
 
@@ -27,7 +27,7 @@ def world(
 @pytest.fixture(autouse=True)
 def logs_on_standard_error() -> Iterator[None]:
     """The worker in this process tells nothing on standard output, as the real one."""
-    configure("warning")
+    structlog.configure(logger_factory=structlog.WriteLoggerFactory(file=sys.__stderr__))
     yield
     structlog.reset_defaults()
 
