@@ -36,6 +36,7 @@ class Entry:
 
 
 ENTRIES: Final[dict[str, Entry]] = {
+    "demo": Entry("refold.cli.demo", "Replay a service desk, kill a worker, prove the result."),
     "graph": Entry("refold.cli.graph", "Draw a definition, or say what changed between two."),
     "local": Entry("refold.cli.local", "Run Kafka and PostgreSQL on this machine, from packages."),
     "worker": Entry("refold.cli.worker", "Fold the partitions that the group gives to it."),

@@ -69,6 +69,7 @@ class Code(StrEnum):
     LOCAL_DOWNLOAD = "LOCAL_DOWNLOAD"
     LOCAL_DISK = "LOCAL_DISK"
     LOCAL_START = "LOCAL_START"
+    DEMO_FAILED = "DEMO_FAILED"
     # fences of one partition
     FENCED = "FENCED"
     OFFSETS_MOVED = "OFFSETS_MOVED"

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,12 @@ class Plan(msgspec.Struct, frozen=True):
     nth: int
     side: str
     how: str
+    when: str = ""
+    """Path of a file: act only once it exists; empty: at once."""
+
+    def is_due(self, times: int) -> bool:
+        """Whether the call that is made for the `times`-th time is the planned one."""
+        return times >= self.nth and (not self.when or Path(self.when).exists())
 
 
 class Seam:
@@ -40,7 +47,7 @@ class Seam:
 
         def planned(*args: Any, **named: Any) -> Any:
             self._times += 1
-            now = self._times >= plan.nth and not self._acted
+            now = not self._acted and plan.is_due(self._times)
             if now and plan.side == "before":
                 self._act(plan)
             answer = call(*args, **named)

@@ -1,0 +1,1 @@
+"""The demo: a service desk's log replayed, a worker killed, and the result proved."""

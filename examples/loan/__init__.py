@@ -1,0 +1,1 @@
+"""A loan application at a bank: decisions of the bank, work of its people."""
