@@ -177,6 +177,10 @@ class Definition:
                 state=state,
             )
 
+    def plain(self, context: Any) -> Any:
+        """A context as plain data for people; None where no event has made one yet."""
+        return None if context is None else self.canonical.to_value(context)
+
     def blank(self, event: EventRecord) -> Instance:
         """The record that an instance has before its first event; never stored as such."""
         at = event.log_time_ms

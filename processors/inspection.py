@@ -225,7 +225,7 @@ def look_of(
         state=record.state,
         run_status=str(run_status(definition, record)),
         version=record.version,
-        context=definition.canonical.to_value(record.context),
+        context=definition.plain(record.context),
         accepts=() if record.more.ended else definition.accepts(record.state),
         parked=None
         if parked is None

@@ -74,7 +74,7 @@ def encode(instance: Instance, definition: Definition) -> bytes:
         instance.last_source,
         instance.last_id,
         instance.last_offset,
-        None if context is None else definition.canonical.to_value(context),
+        definition.plain(context),
         instance.dedup,
         instance.visits,
         None if more is NOTHING_MORE else more,

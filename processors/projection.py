@@ -21,7 +21,7 @@ def instance_row(definition: Definition, record: Instance) -> InstanceRow:
         definition: The version that folds it.
         record: The committed record.
     """
-    context = _JSON.encode(definition.canonical.to_value(record.context))
+    context = _JSON.encode(definition.plain(record.context))
     parked = record.more.parked
     return InstanceRow(
         tenant=record.tenant,

@@ -4,6 +4,7 @@ Named by their ids in tests/scenarios.md.
 """
 
 import itertools
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -17,9 +18,11 @@ from refold import (
     Late,
     RunStatus,
     StateGraph,
+    Workflow,
     replace,
 )
 from refold.examples.order.graph import Charged, ChargeDeclined, OrderPlaced, Reserved, order
+from refold.processors.projection import instance_row
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
 from refold.testing.driver import Driver
@@ -273,6 +276,38 @@ def test_b048_a_failed_branch_ends_the_join() -> None:
         driver.send("j", event)
     assert (driver.state("j"), driver.sent) == ("failed", [])
     assert driver.verdicts()[-1] is Verdict.LATE
+
+
+# an instance without a context
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    total: int
+
+
+def _needing(version: int, bad: int) -> StateGraph[Needs]:
+    graph = StateGraph("needs", version=version, context=Needs, initial="new")
+
+    @graph.on("new", Arrived, to="end")
+    def arrived(_: Needs, event: Arrived) -> Needs:
+        return Needs(12 // (len(event.branch) - bad))
+
+    graph.final("end", late={ANY: Late.RECORD})
+    return graph
+
+
+def test_an_instance_parked_by_its_first_event_is_shown_saved_and_redriven() -> None:
+    driver = Driver(Workflow("needs", [_needing(1, 1), _needing(2, 0)]), active=1)
+    assert driver.send("n", Arrived("x")).verdict is Verdict.PARKED
+    record = driver.instance("n")
+    assert record.context is None
+    row = instance_row(driver.workflow.version(1), record)
+    assert (row.context, row.failure_code) == (b"null", "REDUCER_RAISED")
+    driver.kill_and_recover()
+    driver.redrive("n", version=2)
+    assert (driver.state("n"), driver.instance("n").context) == ("end", Needs(12))
+    driver.check_replay()
 
 
 # faults that other engines had in replay
