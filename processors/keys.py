@@ -24,6 +24,8 @@ from refold.schemas.limits import KEY_BYTES
 
 FORWARD: Final = "forward"
 COMPENSATE: Final = "compensate"
+UNIT: Final = "%1F"
+"""Between an event's source and its id, as it is written in a key."""
 
 _plain: Final = re.compile(r"[A-Za-z0-9._~-]*\Z").match
 _BODY_BYTES: Final = KEY_BYTES - len("r1:") - len(":" + COMPENSATE)
@@ -67,7 +69,7 @@ def key_of(
     """
     if not _plain(instance + event_id):  # one look for both: most ids need no encoding
         instance, event_id = encoded(instance), encoded(event_id)
-    body = f"{tenant}:{workflow}:{instance}:{state}:{action}:{_quoted(source)}%1F{event_id}"
+    body = f"{tenant}:{workflow}:{instance}:{state}:{action}:{_quoted(source)}{UNIT}{event_id}"
     if len(body) <= _BODY_BYTES:
         return f"r1:{body}:forward"
     digest = blake2b(body.encode("ascii"), digest_size=32).hexdigest()
