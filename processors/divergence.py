@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from refold.processors.checks import targets
 from refold.processors.clients import Clients
 from refold.processors.decisions import read_decisions
-from refold.processors.keys import UNIT, encoded
+from refold.processors.keys import encoded
 from refold.processors.partition import Partition
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import ServerError
@@ -101,7 +101,7 @@ def _causes(clients: Clients, partition: Partition) -> tuple[frozenset[str], int
                 since_ms = since_ms or message.timestamp()[1]
                 event = partition.reader.read(message, partition.number)
                 if isinstance(event, EventRecord):
-                    found.add(f"{encoded(event.source)}{UNIT}{encoded(event.id)}")
+                    found.add(encoded(f"{event.source}\x1f{event.id}"))
     finally:
         reader.close()
     return frozenset(found), since_ms
