@@ -18,6 +18,7 @@ from refold.processors.keys import action_part, key_of
 from refold.processors.records import (
     bounded,
     deferred_of,
+    memory,
     more_with,
     park,
     raised,
@@ -137,9 +138,6 @@ def _applied(
             effects = _sent(definition, instance, event, data, sends, target, seen, step)
         if visits:
             visits = _visited(visits, definition.positions[target])
-    dedup = instance.dedup + event.identity + event.body
-    if len(dedup) > definition.dedup_bytes:
-        dedup = dedup[-definition.dedup_bytes :]
     after = replace(
         instance,
         state=target,
@@ -152,7 +150,7 @@ def _applied(
         last_source=event.source,
         last_id=event.id,
         last_offset=event.offset,
-        dedup=dedup,
+        dedup=memory(definition, instance, event),
         visits=visits,
     )
     return Step(_APPLIED, after, effects, None, transition.id)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from refold.processors.definition import Definition
-from refold.processors.records import bounded, raised
+from refold.processors.records import plain, raised
 from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, RecordError
@@ -41,5 +41,5 @@ def decoded(codec: Codec[Any], value: bytes) -> Any:
 def unreadable(error: BaseException) -> Reason:
     """Why a value could not be decoded: an unknown schema, or bad bytes."""
     if isinstance(error, RecordError):
-        return Reason(error.code, bounded(error.what))
+        return Reason(error.code, plain(error.what))
     return Reason(Code.UNDECODABLE, raised(error))

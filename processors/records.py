@@ -34,8 +34,11 @@ def fold_time(instance: Instance, event: EventRecord) -> int:
 
 def memory(definition: Definition, instance: Instance, event: EventRecord) -> bytes:
     """The dedup memory with one more entry, the oldest forgotten over the bound (P23)."""
-    grown = instance.dedup + event.identity + event.body
-    return grown if len(grown) <= definition.dedup_bytes else grown[-definition.dedup_bytes :]
+    known = instance.dedup
+    over = len(known) + ENTRY_BYTES - definition.dedup_bytes
+    if over <= 0:
+        return known + event.identity + event.body
+    return b"".join((memoryview(known)[over:], event.identity, event.body))  # one copy, not three
 
 
 def remembered(
@@ -104,16 +107,20 @@ def event_of(instance: Instance, kept: Deferred) -> EventRecord:
 
 
 def raised(error: BaseException) -> str:
-    """An exception as a reason: class and message, alike in every process and installation.
-
-    Addresses, directories and control characters go: a replay elsewhere must write the same.
-    """
+    """An exception as a reason: its class and message, made `plain`."""
     try:
         message = str(error)
     except Exception:  # the user's __str__ raised: its class is all that is known
         message = "(its message cannot be read)"
-    message = _PATH.sub("…/", _ADDRESS.sub("0x…", _CONTROL.sub(" ", message)))
-    return bounded(f"{type(error).__name__}: {message}")
+    return plain(f"{type(error).__name__}: {message}")
+
+
+def plain(text: str) -> str:
+    """A text alike in every process and installation, within its limit.
+
+    Addresses, directories and control characters go: a replay elsewhere must write the same.
+    """
+    return bounded(_PATH.sub("…/", _ADDRESS.sub("0x…", _CONTROL.sub(" ", text))))
 
 
 def bounded(text: str) -> str:
