@@ -10,8 +10,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
-
+from refold.processors.clients import Admin
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
 from refold.schemas.errors import Code, FenceError, ServerError
@@ -33,18 +32,21 @@ class Checks:
         workflows: What it folds.
         admin: Admin client, shared by threads.
         database: The judgement of PostgreSQL, as of now.
+        versions: What is wrong with the versions of the workflows, None if nothing.
     """
 
     def __init__(
         self,
         options: Options,
         workflows: Mapping[str, Workflow],
-        admin: AdminClient,
+        admin: Admin,
         database: Callable[[], list[ServerFinding]],
+        versions: Callable[[], FenceError | None] = lambda: None,
     ) -> None:
         self._options = options
         self._admin = admin
         self._database = database
+        self._versions = versions
         self._specs: dict[str, tuple[TopicSpec, ...]] = {}
         for workflow in workflows.values():
             specs = workflow_specs(options.namespace, workflow.name, targets(workflow), 1)
@@ -63,6 +65,7 @@ class Checks:
             ServerError: Kafka or PostgreSQL is away; try again.
         """
         self._once("postgres", self._postgres)
+        self._once("versions", self._versions)
         self._once(facts.topic, lambda: self._topics(facts))
 
     def _once(self, name: str, check: Callable[[], FenceError | None]) -> None:
@@ -87,10 +90,10 @@ class Checks:
         accept = self._options.accept_finite_retention
         found = judge_topic(events, facts, accept_finite_retention=accept)
         found += findings(
-            self._admin, [rejected, *others], accept_finite_retention=accept, counts=False
+            self._admin.client, [rejected, *others], accept_finite_retention=accept, counts=False
         )
         if not found:
-            found += judge_pair(facts, topic_facts(self._admin, rejected.name, ANSWER_S))
+            found += judge_pair(facts, topic_facts(self._admin.client, rejected.name, ANSWER_S))
         return found[0].fence() if found else None
 
 

@@ -19,7 +19,7 @@ from refold.topics.clients import (
 )
 from refold.topics.settings import Settings
 
-__all__ = ["AdminClient", "Clients", "Consumer", "KafkaClients", "Producer"]
+__all__ = ["Admin", "AdminClient", "Clients", "Consumer", "KafkaClients", "Producer"]
 
 
 class Clients(Protocol):
@@ -72,3 +72,22 @@ class KafkaClients:
     def admin(self) -> AdminClient:
         """An admin client."""
         return AdminClient(admin_config(self._settings), logger=client_logger())
+
+
+class Admin:
+    """The admin client of a process, made anew when it has stopped answering.
+
+    After a broker was killed and restarted, an old admin client of librdkafka 2.16 times out on
+    every request for offsets while a new one is answered at once (seen in a run).
+
+    Args:
+        clients: Makes the client.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self.client = clients.admin()
+
+    def renew(self) -> None:
+        """Make a new client; threads that still wait for the old one time out by themselves."""
+        self.client = self._clients.admin()

@@ -7,7 +7,7 @@ follows P5 step by step. What it brings back is data; the loop decides whether i
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Final, Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec 
     OffsetSpec,
 )
 
-from refold.processors.clients import Clients
+from refold.processors.clients import Admin, Clients
 from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning, committed
@@ -34,7 +34,7 @@ from refold.topics.preflight import Stored, judge_partition
 from refold.topics.specs import rejected_topic
 
 _LOG = structlog.get_logger("refold.ownership")
-ANSWER_S = 10.0
+ANSWER_S = 5.0
 """Longest wait for one answer of the admin client."""
 EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -46,6 +46,9 @@ Preflight = Callable[[TopicFacts], None]
 """Raises FenceError where a check of an event topic or of PostgreSQL forbids to go on."""
 
 
+Answer = TypeVar("Answer")
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed partition and everything that its fold starts from."""
 
@@ -55,7 +58,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     facts: LogFacts
 
 
-class Contested(Exception):
+class Contested(Exception):  # noqa: N818  # an outcome, not an error
     """Another claim came first; the group decides who is right, so ask it again."""
 
 
@@ -106,7 +109,7 @@ class Taker:
         options: Options,
         clients: Clients,
         store: Store,
-        admin: AdminClient,
+        admin: Admin,
         preflight: Preflight,
     ) -> None:
         self._options = options
@@ -119,7 +122,9 @@ class Taker:
 
     def submit(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Future[Taken]:
         """Begin to take a partition; the future holds what `take` gives or raises."""
-        return self._pool.submit(self.take, topic, partition, workflow, owner)
+        return self._pool.submit(
+            self._renewing, lambda: self.take(topic, partition, workflow, owner)
+        )
 
     def submit_examine(self, owned: "Sequence[Held]") -> Future[dict[tuple[str, int], FenceError]]:
         """Begin to check owned partitions again; the future holds the fences, by name."""
@@ -134,7 +139,16 @@ class Taker:
                 for number, fence in self.examine(topic, held).items()
             }
 
-        return self._pool.submit(work)
+        return self._pool.submit(self._renewing, work)
+
+    def _renewing(self, work: Callable[[], Answer]) -> Answer:
+        """Run work; when Kafka did not answer, the next work gets a new admin client."""
+        try:
+            return work()
+        except ServerError as error:
+            if error.code == Code.KAFKA_AWAY:
+                self._admin.renew()
+            raise
 
     def submit_explanation(self, partition: Partition) -> Future[str]:
         """Begin to find out what a diverged replay decided otherwise (P19)."""
@@ -191,18 +205,18 @@ class Taker:
         if row is not None and not row.released and row.owner != owner:
             _LOG.info("fencing the predecessor", topic=topic, partition=partition, owner=row.owner)
             self._fencer.fence(row.owner)
-        facts = topic_facts(self._admin, topic, ANSWER_S)
+        facts = topic_facts(self._admin.client, topic, ANSWER_S)
         self._preflight(facts)
         self._same_count(facts, partition, row)
         claimed = self._claim(topic, partition, workflow, owner, row, facts)
         return claimed, self._log_facts(claimed, facts)
 
     def _log_facts(self, row: PartitionRow, facts: TopicFacts) -> LogFacts:
-        log = log_facts(self._admin, self._options.group, facts, row.partition)
+        log = log_facts(self._admin.client, self._options.group, facts, row.partition)
         choice = choice_of(row)
         if choice is None or not _adopts(row) or log.committed is not None:
             return log
-        left = log_facts(self._admin, choice.group, facts, row.partition)
+        left = log_facts(self._admin.client, choice.group, facts, row.partition)
         return msgspec.structs.replace(
             log, previous=left.committed, previous_metadata=left.metadata
         )
@@ -254,14 +268,14 @@ class Taker:
         Raises:
             ServerError: Kafka or PostgreSQL is away; nothing was judged.
         """
-        facts = topic_facts(self._admin, topic, ANSWER_S)
+        facts = topic_facts(self._admin.client, topic, ANSWER_S)
         try:
             self._preflight(facts)
         except FenceError as fence:
             return {each.number: fence for each in owned}
         found: dict[int, FenceError] = {}
         for each in owned:
-            low, high = _ends(self._admin, TopicPartition(topic, each.number))
+            low, high = _ends(self._admin.client, TopicPartition(topic, each.number))
             for finding in judge_partition(facts, each.number, each, low, high):
                 found.setdefault(each.number, finding.fence())
         return found

@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from refold.processors.clients import Clients
+from refold.processors.clients import Admin, Clients
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed
 from refold.processors.instance_codec import partition_hash
@@ -180,7 +180,9 @@ class Rebuild:
 
     def _claim(self) -> tuple[PartitionRow, LogFacts]:
         # Nothing is folded live here: retention and servers are the worker's to judge.
-        taker = Taker(self._options, self._clients, self._store, self._admin, lambda facts: None)
+        taker = Taker(
+            self._options, self._clients, self._store, Admin(self._clients), lambda facts: None
+        )
         owner = f"{self._options.namespace[:24]}-rebuild-{uuid4().hex[:16]}"
         try:
             return taker.claim(self.topic, self._number, self._workflow, owner)

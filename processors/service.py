@@ -8,16 +8,21 @@ import socket
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
+import structlog
+
 from refold.processors.checks import Checks
-from refold.processors.clients import Clients, KafkaClients
+from refold.processors.clients import Admin, Clients, KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
+from refold.processors.versions import Registration
 from refold.processors.worker import Worker
+from refold.schemas.errors import Code, ServerError
 from refold.snapshots.ports import Store
 from refold.snapshots.preflight import findings as postgres_findings
 from refold.snapshots.store import PostgresStore
 from refold.topics.settings import Settings
 
+_LOG = structlog.get_logger("refold.service")
 Wrap = Callable[[Clients, Store], tuple[Clients, Store]]
 
 
@@ -55,13 +60,24 @@ def build_worker(
         wrap: Puts something between the worker and its ports; for tests.
 
     Raises:
+        DefinitionError: DEFINITION_CHANGED, a version stands with another fingerprint.
         ServerError: PostgreSQL has no or another schema.
     """
     options = options_of(settings)
     clients: Clients = KafkaClients(settings)
-    store: Store = PostgresStore(settings.postgres.dsn, application_name=f"refold:{options.name}")
+    dsn = settings.postgres.dsn
+    postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")
+    registration = Registration(postgres, workflows)
+    try:
+        registration()
+    except ServerError as error:
+        if error.code != Code.POSTGRES_AWAY:
+            raise
+        _LOG.warning("versions are compared once PostgreSQL answers", error=str(error))
+    store: Store = postgres
     if wrap is not None:
         clients, store = wrap(clients, store)
-    dsn = settings.postgres.dsn
-    checks = Checks(options, workflows, clients.admin(), lambda: postgres_findings(dsn))
+    checks = Checks(
+        options, workflows, Admin(clients), lambda: postgres_findings(dsn), registration.fence
+    )
     return Worker(options, workflows, clients, store, checks)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from refold.schemas.errors import Code, ServerError
 
+_LOG = structlog.get_logger("refold.transaction")
 CALL_TIMEOUT_S = 10.0
 """One blocking call; a retriable time-out only repeats it."""
 
@@ -42,14 +44,22 @@ class Transactor:
         producer: Not yet initialised.
         transactional_id: Its id: what a successor fences.
         deadline_s: Longest time in seconds that `start` keeps trying.
+        alive: Called whenever a call is repeated: the loop waits, it does not hang.
     """
 
-    def __init__(self, producer: Producer, transactional_id: str, deadline_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        transactional_id: str,
+        deadline_s: float = 60.0,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
         self.producer = producer
         self.id = transactional_id
         self.ended_s = 0.0
         """Monotonic time at which the last transaction ended (P10)."""
         self._deadline_s = deadline_s
+        self._alive = alive
 
     def start(self) -> None:
         """`init_transactions`, repeated while the broker is away.
@@ -81,9 +91,13 @@ class Transactor:
             Aborted: Nothing of the transaction is visible.
             Finished: Unknown; read the group's offset.
         """
-        self._call(
-            lambda: self.producer.send_offsets_to_transaction(list(offsets), member, CALL_TIMEOUT_S)
-        )
+        try:
+            self.producer.send_offsets_to_transaction(list(offsets), member, CALL_TIMEOUT_S)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.retriable():  # nothing can be committed yet: a new producer is quicker
+                raise Finished(error) from failure
+            self.judge(failure)
         self._call(lambda: self.producer.commit_transaction(CALL_TIMEOUT_S))
         self.ended_s = monotonic()
 
@@ -110,8 +124,7 @@ class Transactor:
         except KafkaException as failure:
             self.judge(failure)
 
-    @staticmethod
-    def _repeat(call: Callable[[], object]) -> None:
+    def _repeat(self, call: Callable[[], object]) -> None:
         while True:
             try:
                 call()
@@ -121,6 +134,8 @@ class Transactor:
                     raise Finished(error) from failure
                 if not error.retriable():
                     raise
+                _LOG.info("tried again", error=error.str())
+                self._alive()
             else:
                 return
 

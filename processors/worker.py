@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message
 
 from refold.processors.assignment import Assignment
-from refold.processors.clients import Clients
+from refold.processors.clients import Admin, Clients
 from refold.processors.definition import Workflow
 from refold.processors.health import Health
 from refold.processors.keeping import Keeper, evict
@@ -72,7 +72,7 @@ class Worker:
         self._keeper = Keeper(options, self._saver, clock)
         self._vocabulary = Vocabulary(options.namespace, workflows.values(), clients)
         self._loader = Loader(options.namespace, clients, store)
-        self._taker = Taker(options, clients, store, clients.admin(), preflight)
+        self._taker = Taker(options, clients, store, Admin(clients), preflight)
         self._assignment = Assignment(
             options, self._topics, self._taker, self._keeper, self._saver, store, clock
         )
@@ -112,11 +112,15 @@ class Worker:
             )
             assignment.consumer = consumer
             while not self._stop.is_set():
-                faulthandler.dump_traceback_later(self.options.watchdog_s, exit=True)
+                self._watch()
                 self._turn(consumer)
         finally:
             faulthandler.cancel_dump_traceback_later()
             self._close(consumer)
+
+    def _watch(self) -> None:
+        """Arm the watchdog again: a loop that hangs ends the process with its traceback (P12)."""
+        faulthandler.dump_traceback_later(self.options.watchdog_s, exit=True)
 
     def _announce(self) -> None:
         """Put the schemas on the log before anything is written with them."""
@@ -173,7 +177,9 @@ class Worker:
     def _new_producer(self) -> None:
         """A producer under an id that nobody used before (P4, P6)."""
         identity = f"{self.options.namespace[:24]}-{uuid4().hex[:16]}"
-        transactor = Transactor(self._clients.producer(identity), identity, deadline_s=5.0)
+        transactor = Transactor(
+            self._clients.producer(identity), identity, deadline_s=5.0, alive=self._watch
+        )
         try:
             transactor.start()
         except ServerError as error:

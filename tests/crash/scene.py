@@ -91,22 +91,26 @@ class Scene:
         bootstrap: Kafka.
         dsn: Superuser's connection string of the database.
         rows: Whether workers write rows and index.
+        partitions: Of every topic.
     """
 
-    def __init__(self, bootstrap: str, dsn: str, *, rows: bool = True) -> None:
+    def __init__(
+        self, bootstrap: str, dsn: str, *, rows: bool = True, partitions: int = PARTITIONS
+    ) -> None:
         self.namespace = f"crash-{uuid.uuid4().hex[:10]}"
         self.bootstrap = bootstrap
         self.dsn = dsn
         self.log = Path(tempfile.mkdtemp(prefix="refold-crash-"))
         self._rows = rows
+        self._partitions = partitions
         self._children: list[subprocess.Popen[bytes]] = []
         self._events = f"{self.namespace}.order.events"
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        create(admin, workflow_specs(self.namespace, "order", ["order"], PARTITIONS))
+        create(admin, workflow_specs(self.namespace, "order", ["order"], partitions))
         migrate(dsn)
 
-    def publish(self, seed: int = 1) -> None:
-        """Put the input on the log, in order, once."""
+    def publish(self, first: float = 0.0, last: float = 1.0) -> None:
+        """Put a stretch of the input on the log, in order, once; the whole of it by default."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -115,7 +119,8 @@ class Scene:
                 "linger.ms": 5,
             }
         )
-        for key, value, headers in inputs(seed):
+        records = inputs(1)
+        for key, value, headers in records[int(first * len(records)) : int(last * len(records))]:
             producer.produce(self._events, value, key.encode(), headers=headers)
         assert producer.flush(30) == 0
 
@@ -175,6 +180,14 @@ class Scene:
             parts.append(f"--- {path.name}\n" + path.read_text()[-4000:])
         return "\n".join(parts)
 
+    def owners(self) -> int:
+        """How many workers have claimed partitions and not given them back."""
+        with psycopg.connect(self.dsn) as connection:
+            found = connection.execute(
+                "SELECT count(DISTINCT owner) FROM refold.workflow_partition WHERE NOT released"
+            ).fetchone()
+        return int(found[0]) if found else 0
+
     def outcome(self) -> Outcome:
         """Read back what came out."""
         with psycopg.connect(self.dsn) as connection:
@@ -220,7 +233,7 @@ class Scene:
         try:
             return tuple(
                 reader.get_watermark_offsets(TopicPartition(self._events, number))[1]
-                for number in range(PARTITIONS)
+                for number in range(self._partitions)
             )
         finally:
             reader.close()
@@ -229,8 +242,8 @@ class Scene:
         """Header and value of every committed record → how often."""
         found: Counter[str] = Counter()
         reader = self._reader()
-        reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        open_ = set(range(PARTITIONS))
+        reader.assign([TopicPartition(topic, each, 0) for each in range(self._partitions)])
+        open_ = set(range(self._partitions))
         while open_:
             for message in reader.consume(500, 5.0):
                 error = message.error()
@@ -238,8 +251,8 @@ class Scene:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     open_.discard(message.partition() or 0)
                     continue
-                headers = dict(message.headers() or ())
-                name = headers.get(header)
+                headers: dict[str, Any] = dict(message.headers() or ())
+                name: Any = headers.get(header)
                 if name is None:
                     continue
                 source = name.decode().removeprefix(self.namespace)
@@ -262,9 +275,11 @@ class Scene:
 
 
 @contextmanager
-def scene(bootstrap: str, dsn: str, *, rows: bool = True) -> Iterator[Scene]:
+def scene(
+    bootstrap: str, dsn: str, *, rows: bool = True, partitions: int = PARTITIONS
+) -> Iterator[Scene]:
     """A scene that leaves no process behind."""
-    made = Scene(bootstrap, dsn, rows=rows)
+    made = Scene(bootstrap, dsn, rows=rows, partitions=partitions)
     try:
         yield made
     finally:

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.scene import Outcome, Scene, scene
 
 from refold.testing.boundary import Plan
-from refold.testing.servers import Kafka, Postgres
+from refold.testing.servers import Kafka
 
 pytestmark = [pytest.mark.crash, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -47,19 +47,6 @@ def plans() -> Iterator[Plan]:
 
 def name_of(plan: Plan) -> str:
     return f"{plan.how}-{plan.side}-{plan.call}-{plan.nth}"
-
-
-@pytest.fixture(scope="module")
-def undisturbed(kafka: Kafka, postgres: Postgres) -> Iterator[Outcome]:
-    """What comes out when nobody disturbs."""
-    dsn = postgres.new_database()
-    with scene(kafka.bootstrap, dsn) as calm:
-        calm.publish()
-        worker = calm.worker()
-        calm.until_folded()
-        calm.stop(worker)
-        yield calm.outcome()
-    postgres.drop_database(dsn)
 
 
 @pytest.mark.parametrize("plan", list(plans()), ids=name_of)
