@@ -66,7 +66,7 @@ def show(topic: Topic, partition: Number, json_: Json = False) -> None:
         "owner": _known(state.owner, "nobody"),
         "epoch": _known(state.epoch),
         "log": f"{_known(state.low)} to {_known(state.end)}",
-        "committed": _known(state.committed, "nothing"),
+        "committed": _committed(state),
         "marker": f"{_known(state.marker)}, rows to {_known(state.rows_to)}",
         "lag": _known(state.lag),
         "verdicts": state.counts,
@@ -176,7 +176,7 @@ def _table(found: Overview) -> Table:
             _known(each.owner, "nobody"),
             _known(each.epoch),
             _known(each.marker),
-            _known(each.committed),
+            _committed(each),
             _known(each.end),
             _known(each.lag),
             fence,
@@ -185,8 +185,13 @@ def _table(found: Overview) -> Table:
     return table
 
 
+def _committed(state: PartitionState) -> str:
+    nothing = state.end is not None and state.committed is None
+    return "nothing" if nothing else _known(state.committed)
+
+
 def _known(value: object, empty: str = "?") -> str:
     """A value as it is shown: `?` where the server that knows it did not answer."""
-    if value == "":
-        return empty
-    return empty if value is None and empty != "nobody" else "?" if value is None else str(value)
+    if value is None:
+        return "?"
+    return empty if value == "" else str(value)

@@ -15,7 +15,7 @@ from refold.examples.order.graph import (
 )
 
 
-def _graph(*, nowhere: bool = False, clock: bool = False) -> StateGraph[Order]:
+def _graph(*, nowhere: bool = False, clock: bool = False, alike: bool = False) -> StateGraph[Order]:
     graph = StateGraph("order", version=1, context=Order, initial="new")
 
     def placed(_: Order, event: OrderPlaced) -> Order:
@@ -27,7 +27,10 @@ def _graph(*, nowhere: bool = False, clock: bool = False) -> StateGraph[Order]:
     def charged(ctx: Order, event: Charged) -> Order:
         return replace(ctx, receipt=event.receipt)
 
-    graph.on("new", OrderPlaced, to="reserving")(placed)
+    def otherwise_written(_: Order, event: OrderPlaced) -> Order:
+        return replace(Order(items=event.items), total=event.total)
+
+    graph.on("new", OrderPlaced, to="reserving")(otherwise_written if alike else placed)
     graph.on("charging", Charged, to="done")(charged)
     graph.enter("reserving", send=lambda ctx, _: Reserve(items=ctx.items))
     graph.on("reserving", Reserved, to="failed" if nowhere else "charging")
@@ -44,4 +47,5 @@ def _graph(*, nowhere: bool = False, clock: bool = False) -> StateGraph[Order]:
 
 reserved_goes_nowhere = _graph(nowhere=True)
 clock = _graph(clock=True)
+alike = _graph(alike=True)
 RESERVED = Reserved()

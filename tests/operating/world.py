@@ -17,10 +17,12 @@ from confluent_kafka.admin import AdminClient
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved, order
 from refold.processors.clients import Clients, KafkaClients
+from refold.processors.decisions import read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.service import build_worker
 from refold.processors.worker import Worker
 from refold.schemas.codec import codec_of
+from refold.schemas.verdicts import Activate
 from refold.snapshots.migrate import migrate
 from refold.snapshots.model import PartitionHashes
 from refold.snapshots.ports import Store
@@ -227,6 +229,11 @@ class World:
         for table in ("event_log", "instance", "snapshot", "partition"):
             self.sql(f"DELETE FROM refold.workflow_{table}")
             self.sql(f"INSERT INTO refold.workflow_{table} SELECT * FROM kept_{table}")
+
+    def activations(self) -> Sequence[Activate]:
+        """The activations on the decision log of the first partition."""
+        rejected = f"{self.namespace}.order.rejected"
+        return read_decisions(self.clients.reader(), rejected, 0, 0, 0).activations
 
     def states(self) -> dict[str, str]:
         """Instance → run status, by its row."""
