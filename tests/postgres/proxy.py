@@ -27,6 +27,8 @@ class Proxy:
             dsn, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable"
         )
         self.rule: Rule | None = None
+        self.after: Callable[[], None] | None = None
+        """Done after a cut, before the next connection reaches the server."""
         self.cuts = 0
         self._ends: list[socket.socket] = [self._listener]
         self._threads: list[threading.Thread] = []
@@ -53,6 +55,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self.cuts and self.after is not None:
+                self.after()
+                self.after = None
             server = socket.create_connection(self._target)
             self._ends += [client, server]
             self._start(self._pump, client, server, TO_SERVER)

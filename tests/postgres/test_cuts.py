@@ -185,14 +185,12 @@ def test_a_lost_answer_whose_partition_was_taken_meanwhile_is_a_fence(
         store = new_store(dsn=between.dsn)
         row = claimed(store)
 
-        def taken(way: str, chunk: bytes) -> bool:
-            if not (way == TO_SERVER and b"COMMIT" in chunk):
-                return False
-            end_sessions(migrated, "refold:w1")
+        def take() -> None:
+            end_sessions(migrated, "refold:w1")  # the old one may not know yet that it is cut
             execute(migrated, "UPDATE refold.workflow_partition SET epoch = 2, owner = 'w2'")
-            return True
 
-        between.rule = taken
+        between.after = take
+        between.rule = lambda way, chunk: way == TO_SERVER and b"COMMIT" in chunk
         assert not store.save(cut(row, 10, [snapshot()]))
     assert count(migrated, "workflow_snapshot") == 0
 
