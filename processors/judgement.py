@@ -94,7 +94,7 @@ def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
         _same_log(row, facts)
     marker = 0 if row is None else row.marker
     fresh = marker == 0 and (row is None or not any(row.counts.values()))
-    offset, metadata = _committed(facts, choice)
+    offset, metadata = _committed(facts, choice, marker)
     if marker < facts.low and _chose(choice, Code.OFFSETS_OUT_OF_RANGE):
         silent_to = max(facts.low, offset or 0)
         _in_range(facts, silent_to, "committed offset")
@@ -114,19 +114,21 @@ def judge(row: PartitionRow | None, facts: LogFacts) -> Start:
             alarm=Code.OFFSETS_LOST if lost else None,
         )
     _in_range(facts, offset, "committed offset")
-    if choice is not None and _chose(choice, Code.REPLAY_DIVERGED) and not _answered(facts, choice):
-        return _as_chosen(choice, marker, offset)
     if metadata is None and offset > marker:
         return _moved(facts, marker, offset, choice)
+    if choice is not None and _chose(choice, Code.REPLAY_DIVERGED) and not _answered(facts, choice):
+        return _as_chosen(choice, marker, offset)
     return Start(position=marker, silent_to=offset, expected=metadata)
 
 
-def _committed(facts: LogFacts, choice: Choice | None) -> tuple[int | None, Committed | None]:
+def _committed(
+    facts: LogFacts, choice: Choice | None, marker: int
+) -> tuple[int | None, Committed | None]:
     """The offset that counts: of the group left, or none where it is of a log that is gone."""
     found = facts.committed, facts.metadata
     if choice is None:
         return found
-    if _chose(choice, Code.LOG_REPLACED):
+    if marker == 0 and _chose(choice, Code.LOG_REPLACED):
         return found if _answered(facts, choice) else (None, None)
     if _chose(choice, Code.GROUP_CHANGED) and facts.committed is None:
         return facts.previous, facts.previous_metadata
