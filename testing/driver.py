@@ -6,6 +6,7 @@ about refold itself it raises as an AssertionError.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 import msgspec
@@ -17,6 +18,7 @@ from refold.processors.engine_events import REDRIVE, TERMINATE, Redrive, Termina
 from refold.processors.fold import fold, needed, obey
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import decode, encode, partition_hash, state_hash
+from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord, body_digest, event_identity
@@ -46,6 +48,9 @@ class Driver:
         active: Version that new instances begin with; the highest by default.
         tenant: Tenant of events that name none.
         source: Source of events that name none.
+        guarded: Watch every call that a fold makes, and raise DefinitionError IMPURE_REDUCER for
+            one to a clock, a random source, the environment or the like. Slows a fold down
+            several times.
     """
 
     def __init__(
@@ -55,10 +60,11 @@ class Driver:
         active: int | None = None,
         tenant: str = "test",
         source: str = "/test",
+        guarded: bool = False,
     ) -> None:
         self.workflow = _workflow(workflow)
         self.active = self.workflow.latest.version if active is None else active
-        self.tenant, self.source = tenant, source
+        self.tenant, self.source, self.guarded = tenant, source, guarded
         self.now_ms = START_MS
         """Log time of the next event; a test sets it as it likes, backwards too."""
         self.log: list[Entry] = []
@@ -118,24 +124,24 @@ class Driver:
 
     def fold(self, event: EventRecord, decision: Decision | None = None) -> Step:
         """Fold one record of the log; a decision about it is obeyed."""
-        key = (event.tenant, event.instance)
-        before = self.instances.get(key)
-        if decision is not None:
-            step = obey(self.workflow, self.active, before, event, decision)
-        else:
-            released = {
-                entry.event.offset: entry.event
-                for offset in needed(before, event)
-                for entry in self.log
-                if entry.event.offset == offset
-            }
-            step = fold(self.workflow, self.active, before, event, released)
+        with guard(f"the fold of {event.type}") if self.guarded else nullcontext():
+            step = self._decided(event, decision)
         if step.instance is not None:
-            self.instances[key] = step.instance
+            self.instances[(event.tenant, event.instance)] = step.instance
         self.log.append(Entry(event, self.active, step))
         self.sent.extend(step.effects)
         self.now_ms += 1
         return step
+
+    def _decided(self, event: EventRecord, decision: Decision | None) -> Step:
+        key = (event.tenant, event.instance)
+        before = self.instances.get(key)
+        if decision is not None:
+            return obey(self.workflow, self.active, before, event, decision)
+        wanted = set(needed(before, event))
+        kept = [entry.event for entry in self.log] if wanted else []
+        released = {one.offset: one for one in kept if one.offset in wanted}
+        return fold(self.workflow, self.active, before, event, released)
 
     def redrive(
         self,
@@ -240,7 +246,7 @@ class Driver:
         """
         fresh = Driver(
             self.workflow if workflow is None else workflow, active=self.active,
-            tenant=self.tenant, source=self.source,
+            tenant=self.tenant, source=self.source, guarded=self.guarded,
         )  # fmt: skip
         for entry in self.log:
             fresh.active = entry.active

@@ -3,6 +3,7 @@
 Named by their ids in tests/scenarios.md.
 """
 
+import importlib
 import itertools
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,7 @@ from refold import (
     replace,
 )
 from refold.examples.order.graph import Charged, ChargeDeclined, OrderPlaced, Reserved, order
+from refold.processors.definition import compiled
 from refold.processors.projection import instance_row
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -394,3 +396,33 @@ def _listing() -> StateGraph[Listing]:
     graph.enter("end", send=lambda ctx, event: Say("".join(ctx.counts)))
     graph.final("end", late={ANY: Late.RECORD})
     return graph
+
+
+# the guard while it runs
+
+
+def _hidden(ctx: Gathering, event: Arrived) -> Gathering:
+    """Reads the clock where no static check looks: through a name made at run time."""
+    clock = importlib.import_module("ti" + "me")
+    return replace(ctx, pass_=int(clock.time() * 0))
+
+
+def test_b042_a_hidden_clock_is_seen_while_it_runs() -> None:
+    graph = join()
+    graph.on("joined", Failed)(_hidden)  # type: ignore[arg-type]
+    spec = graph.spec
+    driver = Driver(compiled(spec), guarded=True)
+    driver.send("j", Forked())
+    for branch in BRANCHES:
+        driver.send("j", Arrived(branch))
+    with pytest.raises(DefinitionError, match="the fold of Failed reads the clock") as found:
+        driver.send("j", Failed("x"))
+    assert found.value.code is Code.IMPURE_REDUCER
+
+
+def test_b042_the_engines_own_code_is_pure_under_the_guard() -> None:
+    driver = Driver(order, guarded=True)
+    for fact in (OrderPlaced(("a",), 5), Reserved(), Charged("r"), Charged("again")):
+        driver.send("o", fact)
+    driver.terminate("o")
+    driver.check_replay()
