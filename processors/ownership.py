@@ -7,7 +7,7 @@ follows P5 step by step. What it brings back is data; the loop decides whether i
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
