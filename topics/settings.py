@@ -60,7 +60,9 @@ class Kafka(BaseModel):
     options: Mapping[str, Option] = Field(default_factory=dict)
     """For every client: security, addresses, timeouts, by librdkafka's names."""
     producer: Mapping[str, Option] = Field(default_factory=dict)
+    """For producers only."""
     consumer: Mapping[str, Option] = Field(default_factory=dict)
+    """For consumers only."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,16 +101,19 @@ class Worker(_Section):
     session_timeout_ms: Annotated[int, Field(ge=100, le=1_800_000)] = 6_000
     """A dead worker is noticed after this; brokers allow 6 s and more unless set otherwise."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 5_000
+    """Most records of one transaction."""
     batch_ms: Annotated[int, Field(ge=1, le=10_000)] = 100
     """A batch closes after so many records or milliseconds, or when the queue is empty."""
     transaction_pause_ms: Annotated[int, Field(ge=0, le=1_000)] = 3
     """A transaction begins no sooner than this after the last one ended (P10)."""
     transaction_timeout_ms: Annotated[int, Field(ge=1_000, le=900_000)] = 15_000
+    """The broker aborts a transaction that is open for longer."""
     freshness_s: Annotated[float, Field(gt=0, le=3_600)] = 2.0
     """Instance rows and event-log index lag the fold by at most this."""
     takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
     """Snapshots are written often enough that a successor needs at most this."""
     http_host: str = "127.0.0.1"
+    """Address of the health endpoint; keep it inside the cluster."""
     http_port: Annotated[int, Field(ge=-1, le=65_535)] = -1
     """/livez, /readyz, /status and /metrics; 0 takes a free port, -1 serves none."""
     snapshot_max_age_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
@@ -133,6 +138,7 @@ class Settings(BaseSettings):
     )
 
     namespace: Name = "refold"
+    """First part of every topic's name; each namespace needs a database schema of its own."""
     kafka: Kafka = Kafka()
     postgres: Postgres = Postgres()
     worker: Worker = Worker()
