@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from refold.processors.definition import Cell, Definition, Sending, Transition, sendings
+from refold.processors.definition import Definition, sendings
 from refold.processors.effects import Send, Step
 from refold.processors.info import StepInfo
 from refold.processors.instance import Instance
@@ -26,6 +26,7 @@ from refold.processors.records import (
     remembered,
 )
 from refold.processors.spec import Late
+from refold.processors.table import Cell, Sending, Transition
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Reason, Verdict

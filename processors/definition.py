@@ -11,9 +11,8 @@ from sys import maxsize
 from types import MappingProxyType
 from typing import Any, Protocol
 
-import msgspec
-
 from refold.processors.fingerprint import fingerprint_of
+from refold.processors.form import canonical_json
 from refold.processors.instance import Instance
 from refold.processors.sends import command_types
 from refold.processors.spec import (
@@ -28,6 +27,7 @@ from refold.processors.spec import (
     Spec,
 )
 from refold.processors.status import RunStatus
+from refold.processors.table import Cell, CommandType, Sending, Transition
 from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
@@ -35,59 +35,6 @@ from refold.schemas.errors import Code, DefinitionError, FenceError
 from refold.schemas.shapes import Choice, Entries, Items, Record, Shape
 
 States = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One row of the table: what an event does in a state when its guard holds."""
-
-    id: str
-    """`<from>/<type>/<n>`, n from 0 in declared order."""
-    source: str
-    event: str
-    target: str
-    enters: bool
-    """False: it stays in the state and sends nothing."""
-    guard: Function | None
-    reducer: Function | None
-    guard_steps: bool
-    """True when the guard takes the third parameter; likewise the next."""
-    reducer_steps: bool
-    sends: "tuple[Sending, ...]"
-    """What entering the target sends."""
-    invariants: tuple[Invariant, ...]
-    """What must hold in the target."""
-    needs_step: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """A compiled `send` of a state."""
-
-    send: Function
-    takes_step: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What one state does with one event type; exactly one of the four is set."""
-
-    transitions: tuple[Transition, ...] = ()
-    deferred: bool = False
-    already: bool = False
-    late: Late | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommandType:
-    """A command type as the graph declares it."""
-
-    name: str
-    target: str
-    action: str
-    each: str | None
-    codec: Codec[Any]
-    encode: Callable[[Any], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +103,7 @@ class Definition:
 
     def to_json(self) -> bytes:
         """The canonical JSON form: equal bytes for equal graphs, code apart."""
-        return canonical_json(self.spec)
+        return canonical_json(self.spec, self.commands.values())
 
     def _row(self, state: str, event: str) -> TableRow:
         cell = self.table[state].get(event)
@@ -405,64 +352,3 @@ def _commands(spec: Spec) -> Mapping[type, CommandType]:
 def short(name: str) -> str:
     """The last part of a dotted type name: the default name of its action."""
     return name.rpartition(".")[2]
-
-
-def canonical_json(spec: Spec) -> bytes:
-    """A graph as JSON with sorted keys: what its picture shows, function names included."""
-    return msgspec.json.encode(graph_data(spec), order="sorted")
-
-
-def graph_data(spec: Spec) -> dict[str, Any]:
-    """The canonical form of a graph as plain data."""
-    states = spec.states()
-    name_of = {kind: codec_of(kind).name for kind in spec.events()}
-    return {
-        "name": spec.name,
-        "version": spec.version,
-        "context": spec.context.__name__,
-        "initial": spec.initial,
-        "dedup": spec.dedup,
-        "limits": msgspec.to_builtins(spec.limits),
-        "states": list(states),
-        "events": list(name_of.values()),
-        "transitions": [
-            {
-                "from": rule.state,
-                "event": name_of[rule.event],
-                "to": rule.to,
-                "guard": called(rule.guard),
-                "reducer": called(rule.reducer),
-            }
-            for rule in spec.rules
-        ],
-        "sends": [{"state": one.state, "send": called(one.send)} for one in spec.entries],
-        "commands": [
-            {"type": one.name, "target": one.target, "action": one.action, "each": one.each}
-            for one in sorted(_commands(spec).values(), key=lambda one: one.name)
-        ],
-        "deferred": [{"state": state, "event": name_of[kind]} for state, kind in spec.deferred],
-        "already": [{"state": state, "event": name_of[kind]} for state, kind in spec.already],
-        "finals": [
-            {
-                "state": final.state,
-                "status": str(final.status),
-                "late": {
-                    "*" if kind is ANY else name_of[kind]: str(late)
-                    for kind, late in final.late.items()
-                },
-            }
-            for final in spec.finals
-        ],
-        "waits": [{"state": state, "status": str(status)} for state, status in spec.waits],
-        "invariants": [
-            {"name": one.name, "states": None if one.states is None else list(one.states)}
-            for one in spec.invariants
-        ],
-    }
-
-
-def called(function: Function | None) -> str | None:
-    """How a function is called in the canonical form; the fingerprint covers its code."""
-    if function is None:
-        return None
-    return str(getattr(function, "__qualname__", type(function).__qualname__))

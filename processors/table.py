@@ -1,0 +1,64 @@
+"""The compiled table: what each state does with each event type, ready to be looked up.
+
+Law of this module: frozen rows; `definition` makes them, the fold reads them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from refold.processors.spec import Function, Invariant, Late
+from refold.schemas.codec import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: what an event does in a state when its guard holds."""
+
+    id: str
+    """`<from>/<type>/<n>`, n from 0 in declared order."""
+    source: str
+    event: str
+    target: str
+    enters: bool
+    """False: it stays in the state and sends nothing."""
+    guard: Function | None
+    reducer: Function | None
+    guard_steps: bool
+    """True when the guard takes the third parameter; likewise the next."""
+    reducer_steps: bool
+    sends: "tuple[Sending, ...]"
+    """What entering the target sends."""
+    invariants: tuple[Invariant, ...]
+    """What must hold in the target."""
+    needs_step: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A compiled `send` of a state."""
+
+    send: Function
+    takes_step: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one state does with one event type; exactly one of the four is set."""
+
+    transitions: tuple[Transition, ...] = ()
+    deferred: bool = False
+    already: bool = False
+    late: Late | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandType:
+    """A command type as the graph declares it."""
+
+    name: str
+    target: str
+    action: str
+    each: str | None
+    codec: Codec[Any]
+    encode: Callable[[Any], bytes]
