@@ -172,6 +172,16 @@ class Taker:
             FenceError: A check or the judgement forbids to go on.
             ServerError: Kafka or PostgreSQL is away or refuses.
         """
+        try:
+            taken = self._take(topic, partition, workflow, owner)
+        except FenceError as fence:
+            self._note(topic, partition, f"{fence.code} {fence.what}")
+            raise
+        if taken.row.fence:  # it was cured, or a person chose
+            self._store.fence(topic, partition, taken.row.epoch, "")
+        return taken
+
+    def _take(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Taken:
         claimed, log = self.claim(topic, partition, workflow, owner)
         start = judge(claimed, log)
         if start.restart:
@@ -184,6 +194,15 @@ class Taker:
             claimed.marker,
         )
         return Taken(row=claimed, start=start, known=known, facts=log)
+
+    def _note(self, topic: str, partition: int, fence: str) -> None:
+        """Write the fence down, where the partition has a row: tools show it (O7)."""
+        try:
+            row = self._store.read(topic, partition)
+            if row is not None:
+                self._store.fence(topic, partition, row.epoch, fence)
+        except ServerError as away:
+            _LOG.warning("the fence is not noted", error=str(away))
 
     def claim(
         self, topic: str, partition: int, workflow: Workflow, owner: str
