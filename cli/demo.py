@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from refold.cli.demo_screen import Screen
+from refold.cli.demo_screen import WIDTH, screen
 from refold.examples.demo.play import Play, Told
 from refold.examples.demo.proof import prove
 from refold.examples.demo.stage import stage
@@ -27,6 +27,7 @@ app = typer.Typer()
 EXIT_WRONG: Final = 1
 SAY_EVERY_S: Final = 10.0
 _err = Console(stderr=True)
+_out = Console() if Console().is_terminal else Console(width=WIDTH)
 
 
 class Onlooker:
@@ -87,9 +88,7 @@ def demo(
             onlooker.close()
         onlooker.phase("folding the whole log again in fresh processes, to compare")
         proof = prove(set_, played)
-        screen = Screen(desks, played, proof, set_.shell if keep else {})
-        picture = screen.draw()
-        Console().print(screen.shown(picture))
+        _out.print(screen(desks, played, proof, set_.shell_file() if keep else None))
     if proof.faults:
         raise typer.Exit(EXIT_WRONG)
 
@@ -120,16 +119,18 @@ def _pair(onlooker: Onlooker, *, keep: bool) -> Iterator[Settings]:
 
     folder: Path = local_folder() / "demo"
     onlooker.phase(f"starting Kafka and PostgreSQL on this machine, in {folder}")
+    status = _err.status("starting")
     pair = Pair.at(
         folder,
         kafka_settings=FAST_FAILURES,
-        progress=lambda done, total, jar: onlooker.phase(
+        progress=lambda done, total, jar: status.update(
             f"downloading Kafka, once: jar {done + 1} of {total}, {jar}"
         ),
     )
     running = pair.kafka.is_running() and pair.postgres.is_running()
     try:
-        pair.up()
+        with status:
+            pair.up(status.update)
         found = pair.environment()
         yield load_settings(
             kafka={"bootstrap": found["REFOLD_KAFKA_BOOTSTRAP"]},

@@ -4,17 +4,18 @@ Law of this module: at most 100 columns and 40 lines, and a person who never hea
 reads from it what happened and why it matters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from refold.examples.demo.play import Played
+from refold.examples.demo.play import Played, Takeover
 from refold.examples.demo.proof import SPEC, Incident, Proof
 from refold.examples.incident import incident
 from refold.processors.draw import Standing, to_svg
@@ -22,13 +23,13 @@ from refold.processors.draw import Standing, to_svg
 WIDTH: Final = 98
 HASH_CHARS: Final = 16
 STEPS: Final = 9
-"""Lines that the picture of one incident may take."""
+"""Lines that the way of one incident may take."""
 MEANING: Final = {
     "applied": "changed an incident",
-    "duplicate": "sent twice by a desk: ignored",
-    "already": "a known fact under a new id: ignored",
-    "late": "came after the end: noted",
-    "refused": "not possible in that state: kept",
+    "duplicate": "sent twice by a desk: no effect",
+    "already": "known, sent under a new id: no effect",
+    "late": "an answer after the end: noted",
+    "refused": "not possible in that state: kept, with the reason",
 }
 SAYS: Final = {
     "Page": "paged the person on call",
@@ -38,133 +39,146 @@ SAYS: Final = {
 }
 
 
-class Screen:
-    """The result.
+class Step(msgspec.Struct):
+    """A state that an incident entered."""
+
+    state: str
+    event: str
+    sent: str
+    updates: int = 0
+
+
+def screen(desks: int, played: Played, proof: Proof, shell: Path | None) -> RenderableType:
+    """Everything that was found.
 
     Args:
         desks: How many there were.
         played: What was done.
         proof: What was found.
-        shell: Variables by which other commands find the run; empty when it is not kept.
+        shell: File by which other commands find the run; None when it is not kept.
     """
-
-    def __init__(self, desks: int, played: Played, proof: Proof, shell: Mapping[str, str]) -> None:
-        self._desks = desks
-        self._played = played
-        self._proof = proof
-        self._shell = shell
-
-    def draw(self) -> Path:
-        """Write where the shown incident stands as SVG; the file."""
-        one = self._proof.shown
-        definition = incident.build()
-        visited = {each.state_after for each in one.history} | {definition.initial}
-        path = Path(gettempdir()) / f"refold-demo-{one.tenant}-{one.instance}.svg"
-        standing = Standing(
-            instance=one.instance, state=one.state, visited=frozenset(visited - {""})
-        )
-        path.write_text(to_svg(definition, standing), encoding="utf-8")
-        return path
-
-    def shown(self, picture: Path) -> RenderableType:
-        """All of it."""
-        body = Group(
-            self._story(),
-            Text(),
-            self._numbers(),
-            Text(),
-            self._hashes(),
-            Text(),
-            _path(self._proof.shown),
-            Text(f"the same as a picture: {picture}", style="dim"),
-            Text(),
-            self._next(),
-        )
-        faults = self._proof.faults
-        verdict = "everything exactly once" if not faults else "; ".join(faults)
-        style = "red" if faults else "green"
-        return Panel(body, title="refold demo", subtitle=verdict, style=style, width=WIDTH)
-
-    def _story(self) -> Text:
-        takeover = self._played.takeover
-        return Text(
-            f"{self._desks} service desks sent {self._proof.sent:,} events of"
-            f" {self._proof.instances:,} incidents through Kafka. Two workers folded them into"
-            f" state and sent commands. {takeover.dead} was killed (SIGKILL) in the middle of a"
-            f" transaction with {takeover.folded:,} records folded; {takeover.survivor} took over.",
-            style="default",
-        )
-
-    def _numbers(self) -> Table:
-        proof, takeover = self._proof, self._played.takeover
-        left = Table("events", "", "", box=None, padding=(0, 1), title_justify="left")
-        left.columns[1].justify = "right"
-        for verdict, count in proof.verdicts.items():
-            left.add_row(verdict, f"{count:,}", Text(MEANING.get(verdict, ""), style="dim"))
-        total = sum(proof.verdicts.values())
-        left.add_row("sum", f"{total:,}", Text(f"= {proof.read:,} records read", style="bold"))
-        right = Table("outside", "", box=None, padding=(0, 1))
-        right.columns[1].justify = "right"
-        right.add_row("commands", f"{sum(proof.commands.values()):,}")
-        right.add_row("effects", f"{proof.effects:,}")
-        right.add_row("doubles", _zero(proof.doubles))
-        right.add_row("lost", _zero(proof.lost))
-        noticed = takeover.detected_s - takeover.killed_s
-        recovered = takeover.recovered_s - takeover.detected_s
-        right.add_row("takeover", f"{noticed + recovered:.1f} s")
-        right.add_row("  noticed", f"{noticed:.1f} s")
-        right.add_row("  recovered", f"{recovered:.1f} s")
-        both = Table.grid(padding=(0, 3))
-        both.add_row(left, right)
-        return both
-
-    def _hashes(self) -> Table:
-        proof = self._proof
-        told = Table.grid(padding=(0, 2))
-        same = Text("equal", style="bold green")
-        if not proof.verified:
-            same = Text("DIFFERENT", style="bold red")
-        told.add_row("state in PostgreSQL", f"{proof.live_hash[:HASH_CHARS]}…", same)
-        told.add_row(
-            "log folded anew",
-            f"{proof.fold_hash[:HASH_CHARS]}…",
-            Text("in fresh processes, other hash seed and time zone", style="dim"),
-        )
-        return told
-
-    def _next(self) -> Table:
-        told = Table.grid(padding=(0, 2))
-        one = self._proof.shown
-        told.add_row("next", f"refold graph {SPEC}", Text("the workflow as a table", style="dim"))
-        if not self._shell:
-            told.add_row("", "refold demo --keep", Text("leaves all of it for a look", style="dim"))
-            return told
-        told.add_row("", f"refold inspect {one.instance} --tenant {one.tenant} -d {SPEC}", "")
-        told.add_row("", f"refold verify {SPEC}", "")
-        for name, value in self._shell.items():
-            told.add_row("", f"export {name}={value}", "")
-        return told
+    faults = proof.faults
+    verdict = "; ".join(faults) if faults else "every event counted once, every command done once"
+    colour = "red" if faults else "green"
+    parts = (
+        _story(desks, proof, played.takeover),
+        _numbers(proof, played.takeover),
+        _hashes(proof),
+        _way(proof.shown, played.takeover),
+        _next(proof.shown, shell),
+    )
+    spaced = [each for part in parts for each in (part, Text())]
+    return Panel(
+        Group(*spaced[:-1]),
+        title="[bold]refold demo[/]",
+        subtitle=f"[bold {colour}]{verdict}[/]",
+        border_style=colour,
+        width=WIDTH,
+    )
 
 
-def _path(one: Incident) -> Table:
+def _story(desks: int, proof: Proof, takeover: Takeover) -> Text:
+    return Text(
+        f"{desks} service desks sent {proof.sent:,} events about {proof.instances:,} incidents to"
+        " Kafka. Two workers folded them into the state of each incident and sent commands: page,"
+        f" ask, tell, survey. With {takeover.folded:,} records folded, {takeover.dead} was killed"
+        f" (SIGKILL) in the middle of a transaction; {takeover.survivor} took its"
+        f" {len(takeover.partitions)} partitions over."
+    )
+
+
+def _numbers(proof: Proof, takeover: Takeover) -> Table:
+    left = Table("events", "", "", box=None, padding=(0, 1), header_style="bold")
+    left.columns[1].justify = "right"
+    for verdict, count in proof.verdicts.items():
+        left.add_row(verdict, f"{count:,}", Text(MEANING.get(verdict, ""), style="dim"))
+    total = sum(proof.verdicts.values())
+    left.add_row("sum", f"{total:,}", f"= {proof.read:,} records read")
+    right = Table("done outside", "", box=None, padding=(0, 1), header_style="bold")
+    right.columns[1].justify = "right"
+    right.add_row("commands", f"{sum(proof.commands.values()):,}")
+    right.add_row("effects", f"{proof.effects:,}")
+    right.add_row("doubles", _zero(proof.doubles))
+    right.add_row("lost", _zero(proof.lost))
+    noticed = takeover.detected_s - takeover.killed_s
+    recovered = takeover.recovered_s - takeover.detected_s
+    right.add_row("takeover", f"{noticed + recovered:.1f} s")
+    right.add_row("  noticed after", f"{noticed:.1f} s")
+    right.add_row("  recovered in", f"{recovered:.1f} s")
+    both = Table.grid(padding=(0, 4))
+    both.add_row(left, right)
+    return both
+
+
+def _hashes(proof: Proof) -> Table:
+    same = Text("equal", style="bold green")
+    if not proof.verified:
+        same = Text("DIFFERENT", style="bold red")
+    anew = Text("in fresh processes, with another hash seed and time zone", style="dim")
+    told = Table.grid(padding=(0, 2))
+    told.add_row(" state in PostgreSQL", f"{proof.live_hash[:HASH_CHARS]}…", same)
+    told.add_row(" the log folded anew", f"{proof.fold_hash[:HASH_CHARS]}…", anew)
+    return told
+
+
+def _way(one: Incident, takeover: Takeover) -> Group:
     """Where one incident stands: its way through the states, with what was done outside."""
+    head = Text.assemble(
+        (f" {one.instance} of {one.tenant}", "bold"),
+        (f", on partition {one.partition}", "dim"),
+        (f", which moved to {takeover.survivor}" if one.partition in takeover.partitions else ""),
+    )
     told = Table.grid(padding=(0, 1))
-    told.add_row("", Text(f"{one.tenant} / {one.instance}", style="bold"), "")
-    steps: list[tuple[str, str, list[str]]] = []
-    stays = 0
+    steps = list(_steps(one))
+    for place, step in enumerate(steps[-STEPS:], 1 + max(0, len(steps) - STEPS)):
+        last = place == len(steps)
+        mark, style = (" ◉", "black on yellow") if last else (" ○" if place == 1 else " │", "")
+        more = f"+ {step.updates} updates" if step.updates else ""
+        told.add_row(
+            mark, Text(step.state, style=style), Text(step.event, style="dim"), step.sent,
+            Text(more, style="dim"),
+        )  # fmt: skip
+    drawn = Text(f" the same as a picture: {_drawn(one)}", style="dim")
+    return Group(head, told, drawn)
+
+
+def _steps(one: Incident) -> Iterator[Step]:
+    step = Step(incident.spec.initial, "", "")
     for each in one.history:
         if each.verdict != "applied":
             continue
-        if each.state_after != each.state_before or each.commands:
-            sent = [SAYS.get(key.split(":")[-3], key) for key in each.commands]
-            steps.append((each.state_after, each.type, sent))
-        else:
-            stays += 1
-    for place, (state, event, sent) in enumerate(steps[-STEPS:]):
-        last = place == min(len(steps), STEPS) - 1
-        mark = "◉" if last else "│" if place else "○"
-        style = "bold reverse" if last else "default"
-        told.add_row(mark, Text(state, style=style), Text(event), ", ".join(sent))
+        if each.state_after == each.state_before and not each.commands or not each.state_before:
+            step.updates += 1
+            continue
+        yield step
+        sent = ", ".join(SAYS.get(key.split(":")[-3], key) for key in each.commands)
+        step = Step(each.state_after, each.type, f"✉ {sent}" if sent else "")
+    yield step
+
+
+def _drawn(one: Incident) -> Path:
+    """Write where the incident stands as SVG; the file."""
+    visited = frozenset(step.state for step in _steps(one))
+    standing = Standing(instance=one.instance, state=one.state, visited=visited)
+    path = Path(gettempdir()) / f"refold-demo-{one.tenant}-{one.instance}.svg"
+    path.write_text(to_svg(incident.build(), standing), encoding="utf-8")
+    return path
+
+
+def _next(one: Incident, shell: Path | None) -> Table:
+    lines = [(f"refold graph {SPEC} --svg incident.svg", "the workflow as a picture")]
+    if shell is None:
+        lines.append(("refold demo --keep", "leaves everything running for a look"))
+    else:
+        lines = [
+            (f". {shell}", "say first where this run is"),
+            (f"refold inspect {one.instance} --tenant {one.tenant}", "state and history"),
+            (f"refold verify {SPEC}", "fold and compare again"),
+            *lines,
+        ]
+    told = Table.grid(padding=(0, 2))
+    for place, (command, why) in enumerate(lines):
+        told.add_row("" if place else " next", Text(command, style="cyan"), Text(why, style="dim"))
     return told
 
 

@@ -92,10 +92,12 @@ def prove(stage: Stage, played: Played) -> Proof:
         ServerError: A tool failed.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        verifying = [pool.submit(_verified, stage, number) for number in range(PARTITIONS)]
-        expected = [pool.submit(_commands, stage, number) for number in range(PARTITIONS)]
-        keys = [key for each in expected for key in each.result()]
-        verified = [each.result() for each in verifying]
+        both = [
+            (pool.submit(_verified, stage, number), pool.submit(_commands, stage, number))
+            for number in range(PARTITIONS)
+        ]
+        verified = [each.result() for each, _ in both]
+        keys = [key for _, each in both for key in each.result()]
     journal = Journal(stage.journal)
     effects = journal.effects()
     journal.close()

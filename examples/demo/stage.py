@@ -5,6 +5,8 @@ is kept; a process that is started here ends here.
 """
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,16 +144,15 @@ class Stage:
         self._server_dsn = settings.postgres.dsn
         self._admin = opened(AdminClient, admin_config(settings))
         self.dsn = make_conninfo(self._server_dsn, dbname=self.database)
-        self.shell = {
+        self._shell = {
             "REFOLD_NAMESPACE": self.namespace,
             "REFOLD_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
             "REFOLD_POSTGRES_DSN": self.dsn,
         }
-        """By these variables every refold command finds the run."""
         session_ms = max(SESSION_MS, self._least_session_ms())
         self.environment = {
             **os.environ,
-            **self.shell,
+            **self._shell,
             "REFOLD_WORKER_GROUP": "",
             "REFOLD_WORKER_SESSION_TIMEOUT_MS": str(session_ms),
             "REFOLD_WORKER_HTTP_PORT": "-1",
@@ -176,15 +177,23 @@ class Stage:
         return child
 
     def close(self, *, keep: bool) -> None:
-        """End what still runs; remove topics, database and logs unless they are kept."""
+        """End what still runs; remove topics and database unless they are kept."""
         for each in self.processes:
             each.kill()
-        if keep:
-            return
-        removed = self._admin.delete_topics([each.name for each in self._topics])
-        for done in removed.values():
-            done.exception(TOPICS_S)
-        self._database("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        if not keep:
+            removed = self._admin.delete_topics([each.name for each in self._topics])
+            for done in removed.values():
+                done.exception(TOPICS_S)
+            self._database("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        del self._admin  # its thread would complain when the servers stop
+
+    def shell_file(self) -> Path:
+        """A file that a shell reads, so that every refold command finds the run."""
+        path = self.folder / "env"
+        path.touch(mode=0o600)  # the connection string may hold a password
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in self._shell.items())
+        path.write_text("".join(lines))
+        return path
 
     def _database(self, statement: str) -> None:
         with psycopg.connect(self._server_dsn, autocommit=True) as connection:
@@ -202,13 +211,18 @@ class Stage:
 
 @contextmanager
 def stage(settings: Settings, *, keep: bool) -> Iterator[Stage]:
-    """A stage that leaves no process behind, and nothing else unless it is kept."""
+    """A stage that leaves no process behind, and nothing else unless it is kept.
+
+    The logs stay too when something went wrong.
+    """
     made = Stage(settings)
     try:
         made.make()
         yield made
     finally:
         made.close(keep=keep)
+    if not keep:
+        shutil.rmtree(made.folder)
 
 
 def until(processes: list[Process], limit_s: float, what: str) -> Iterator[None]:
@@ -227,6 +241,6 @@ def until(processes: list[Process], limit_s: float, what: str) -> Iterator[None]
             raise ServerError(
                 Code.DEMO_FAILED,
                 f"the demo waited {limit_s:.0f} s in vain for {what}.",
-                "See the logs with `refold demo --keep`.",
+                "The machine is too busy, or a server is away: the logs are in the folder above.",
             )
         sleep(PAUSE_S)
