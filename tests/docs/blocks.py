@@ -7,6 +7,7 @@ it, and `python -m tests.docs.blocks`, run in the repository's root, writes it a
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -35,7 +36,7 @@ def layers() -> str:
     lines += [f"    {name}[{name}]" for row in rows for name in row]
     lines += [
         f"    {upper} --> {lower}"
-        for above, below in zip(rows, rows[1:], strict=False)
+        for above, below in pairwise(rows)
         for upper in above
         for lower in below
     ]
@@ -76,8 +77,8 @@ def _setting(section: str, name: str, field: FieldInfo, said: str) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
-        return f"{value:,}" if value == int(value) else f"{value:g}"
+    if isinstance(value, float):
+        return f"{value:g}"
     return "" if value == {} else str(value)
 
 
@@ -89,9 +90,8 @@ def _allowed(field: FieldInfo) -> str:
     bounds = {name: getattr(each, name) for each in field.metadata for name in ("ge", "gt", "le")
               if getattr(each, name, None) is not None}  # fmt: skip
     if bounds:
-        least = _shown(bounds.get("gt", bounds.get("ge", 0)))
-        low = f"over {least}" if "gt" in bounds else least
-        return f"{low} to {_shown(bounds['le'])}" if "le" in bounds else low
+        low = f"over {bounds['gt']:,}" if "gt" in bounds else f"{bounds['ge']:,.0f}"
+        return f"{low} to {bounds['le']:,.0f}"
     choices = get_args(field.annotation)
     if choices and all(isinstance(each, str) for each in choices):
         return " or ".join(f"`{each}`" for each in choices)
