@@ -29,7 +29,7 @@ from refold.processors.rounds import Rounds
 from refold.processors.saver import Saver
 from refold.processors.transaction import Finished, Transactor
 from refold.processors.vocabulary import Vocabulary
-from refold.schemas.errors import ServerError
+from refold.schemas.errors import InvariantViolation, ServerError
 from refold.snapshots.ports import Store
 
 _LOG = structlog.get_logger("refold.worker")
@@ -155,7 +155,9 @@ class Worker:
         for done in self._saver.done():
             name = (done.job.topic, done.job.partition)
             partition = self._assignment.partitions.get(name)
-            if not self._keeper.settle(done, partition):
+            if partition is not None and isinstance(done.error, InvariantViolation):
+                self._assignment.fence(name, done.error)
+            elif not self._keeper.settle(done, partition):
                 self._assignment.drop(name, "another owner has claimed it")
         if self._transactor is not None:
             self._assignment.advance(self._transactor.id)
@@ -177,9 +179,7 @@ class Worker:
     def _new_producer(self) -> None:
         """A producer under an id that nobody used before (P4, P6)."""
         identity = f"{self.options.namespace[:24]}-{uuid4().hex[:16]}"
-        transactor = Transactor(
-            self._clients.producer(identity), identity, deadline_s=5.0, alive=self._watch
-        )
+        transactor = Transactor(self._clients.producer(identity), identity, deadline_s=5.0)
         try:
             transactor.start()
         except ServerError as error:
