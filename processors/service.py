@@ -16,7 +16,7 @@ from refold.processors.definition import Workflow
 from refold.processors.options import Options
 from refold.processors.versions import Registration
 from refold.processors.worker import Worker
-from refold.schemas.errors import Code, ServerError
+from refold.schemas.errors import Code, RefoldError
 from refold.snapshots.ports import Store
 from refold.snapshots.preflight import findings as postgres_findings
 from refold.snapshots.store import PostgresStore
@@ -68,12 +68,7 @@ def build_worker(
     dsn = settings.postgres.dsn
     postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")
     registration = Registration(postgres, workflows)
-    try:
-        registration()
-    except ServerError as error:
-        if error.code != Code.POSTGRES_AWAY:
-            raise
-        _LOG.warning("versions are compared once PostgreSQL answers", error=str(error))
+    _register(registration, postgres)
     store: Store = postgres
     if wrap is not None:
         clients, store = wrap(clients, store)
@@ -81,3 +76,13 @@ def build_worker(
         options, workflows, Admin(clients), lambda: postgres_findings(dsn), registration.fence
     )
     return Worker(options, workflows, clients, store, checks)
+
+
+def _register(registration: Registration, postgres: PostgresStore) -> None:
+    try:
+        registration()
+    except RefoldError as error:
+        if error.code != Code.POSTGRES_AWAY:
+            postgres.close()
+            raise
+        _LOG.warning("versions are compared once PostgreSQL answers", error=str(error))
