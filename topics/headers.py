@@ -7,7 +7,8 @@ replaced by one that says so; the record is refused for them, and its bytes stay
 """
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from operator import methodcaller
+from typing import Final, TypeAlias
 
 from confluent_kafka import Message
 
@@ -20,10 +21,17 @@ UNREADABLE: Final = "refold-unreadable-headers"
 """Name of the header that stands in place of those that the client cannot hold."""
 
 
+_UNREADABLE: Final[RawHeaders] = [(UNREADABLE, b"a header's name is not UTF-8")]
+
+_read = methodcaller("headers")
+"""`message.headers()`, by a path on which Python checks what the client's C code gives. Python's
+own fast path does not: the error would surface somewhere later, or the broken list be used."""
+
+
 def headers_of(message: Message) -> RawHeaders:
     """Every header in order, repeated ones too; empty where there is none."""
     try:
-        return cast(RawHeaders, message.headers() or ())
+        return _read(message) or ()
     except SystemError:
-        message.set_headers([(UNREADABLE, b"a header's name is not UTF-8")])
-        return [(UNREADABLE, b"a header's name is not UTF-8")]
+        message.set_headers(list(_UNREADABLE))
+        return _UNREADABLE
