@@ -11,9 +11,9 @@ Source: CloudEvents 1.0.2, Kafka Protocol Binding, section 3.2; W3C Trace Contex
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from confluent_kafka import Message
@@ -88,20 +88,20 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     reason: Reason
 
 
-class _Type(msgspec.Struct, frozen=True, gc=False):
-    """An event type as last decoded, with the digest state that its bodies continue."""
+class _Type(NamedTuple):
+    """An event type as last decoded, and a digest to be continued with a body."""
 
     name: str
     reserved: bool
-    seed: Any
+    digest: Callable[[], Any]
 
 
-class _Source(msgspec.Struct, frozen=True, gc=False):
-    """A source as last decoded, with the digest state that its event ids continue."""
+class _Source(NamedTuple):
+    """A source as last decoded, and a digest to be continued with an event id."""
 
     name: str
     engine: bool
-    seed: Any
+    digest: Callable[[], Any]
 
 
 class EventReader:
@@ -123,9 +123,7 @@ class EventReader:
         self._sources: dict[bytes | None, _Source] = {}
         self._tenants: dict[bytes | None, str] = {}
 
-    def read(  # noqa: PLR0911 (each is one way out of the plain case)
-        self, message: Message, partition: int
-    ) -> EventRecord | Fault:
+    def read(self, message: Message, partition: int) -> EventRecord | Fault:
         """The envelope of one record, or why it has none.
 
         Written flat because it runs for every record: it takes the plain case, whose type, source
@@ -137,38 +135,40 @@ class EventReader:
         """
         pairs = headers_of(message)
         headers = dict(pairs)
-        get = headers.get
-        kind = self._types.get(get("ce_type"))
-        source = self._sources.get(get("ce_source"))
-        tenant = self._tenants.get(get("ce_tenant"))
-        raw_id, raw_time, trace = get("ce_id"), get("ce_time"), get("traceparent")
-        key, value = message.key(), message.value()
-        if not (kind and source and tenant and raw_id and raw_time and key and value):
+        key, value, trace = message.key(), message.value(), headers.get("traceparent")
+        try:
+            kind, reserved_type, body_of = self._types[headers["ce_type"]]
+            source, engine, identity_of = self._sources[headers["ce_source"]]
+            tenant = self._tenants[headers["ce_tenant"]]
+            raw_id: Any = headers["ce_id"]
+            raw_time: Any = headers["ce_time"]
+            instance, event_id, time = key.decode(), raw_id.decode(), raw_time.decode()  # type: ignore[union-attr]  # null is caught
+        except (KeyError, AttributeError, UnicodeDecodeError):
             return self.judge(message)
         plain = _PLAIN_COUNT if trace is None else _PLAIN_COUNT + 1
-        if len(headers) != plain or len(pairs) != plain or get("ce_specversion") != SPEC_VERSION:
+        if (
+            len(headers) != plain
+            or len(pairs) != plain
+            or headers.get("ce_specversion") != SPEC_VERSION
+            or "content-type" not in headers
+            or (reserved_type and not engine)
+            or not (key and raw_id and raw_time and value)
+            or len(key) > ID_BYTES
+            or len(raw_id) > ID_BYTES
+            or len(raw_time) > ID_BYTES
+            or not (instance.isprintable() and event_id.isprintable() and time.isprintable())
+            or (trace is not None and not _TRACE.match(trace))
+        ):
             return self.judge(message)
-        if "content-type" not in headers or (kind.reserved and not source.engine):
-            return self.judge(message)
-        try:
-            instance, event_id, time = key.decode(), raw_id.decode(), raw_time.decode()
-        except UnicodeDecodeError:
-            return self.judge(message)
-        if len(key) > ID_BYTES or len(raw_id) > ID_BYTES or len(raw_time) > ID_BYTES:
-            return self.judge(message)
-        if not (instance.isprintable() and event_id.isprintable() and time.isprintable()):
-            return self.judge(message)
-        if trace is not None and not _TRACE.match(trace):
-            return self.judge(message)
-        identity, body = source.seed.copy(), kind.seed.copy()
+        identity, body = identity_of(), body_of()
         identity.update(raw_id)
         body.update(value)
         return EventRecord(
             tenant,
             instance,
-            source.name,
+            source,
             event_id,
-            kind.name,
+            kind,
             value,
             message.offset() or 0,
             message.timestamp()[1],
@@ -223,9 +223,9 @@ class EventReader:
         tenant = (raw_tenant and self._tenants.get(raw_tenant)) or self._new_tenant(headers)
         if not value:
             raise valueless(value)
-        identity = source.seed.copy()
+        identity = source.digest()
         identity.update(raw_id)
-        body = kind.seed.copy()
+        body = kind.digest()
         body.update(value)
         extras = extras_of(headers, key) if not _PLAIN.issuperset(headers) else NO_EXTRAS
         return EventRecord(
@@ -249,12 +249,12 @@ class EventReader:
         if fault:
             raise Refusal(Code.BAD_ENVELOPE, f"ce_type {shown(raw)} {fault}")
         seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=8)
-        return _kept(self._types, raw, _Type(name, name.startswith(RESERVED), seed))
+        return _kept(self._types, raw, _Type(name, name.startswith(RESERVED), seed.copy))
 
     def _new_source(self, raw: bytes) -> _Source:
         name = identifier(raw, "ce_source", SOURCE_BYTES)
         seed = blake2b(b"%d:%b" % (len(raw), raw), digest_size=16)
-        return _kept(self._sources, raw, _Source(name, is_engine_source(name), seed))
+        return _kept(self._sources, raw, _Source(name, is_engine_source(name), seed.copy))
 
     def _new_tenant(self, headers: Mapping[str, bytes | None]) -> str:
         if "ce_tenant" in headers:

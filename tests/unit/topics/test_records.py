@@ -148,6 +148,7 @@ def test_a_required_attribute_that_is_null_or_empty_is_refused_b020(
 ) -> None:
     assert name in refused(message(changed(name, value)), Code.BAD_ENVELOPE)
     assert name in refused(message(without(name)), Code.BAD_ENVELOPE)
+    assert name in refused(message([*without(name), ("x", b"y")]), Code.BAD_ENVELOPE)
 
 
 @pytest.mark.parametrize(
