@@ -18,6 +18,7 @@ from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, InvariantViolation
 from refold.schemas.verdicts import DECIDED, Decision, Reason, Verdict
 from refold.snapshots.model import EventRow, ResolvedRow
+from refold.topics.reading import offset_of
 from refold.topics.records import Fault
 
 LETTERS: Final[Mapping[str, str]] = {
@@ -39,6 +40,8 @@ Released = Mapping[int, EventRecord]
 """Payloads that a redrive in this run needs, by offset (P28)."""
 
 _APPLIED: Final = Verdict.APPLIED
+_NEVER: Final = 1 << 63
+"""An offset that no record has."""
 
 
 class Emitter(Protocol):
@@ -81,49 +84,51 @@ def fold_run(
         FenceError: DEFINITION_MISSING.
         KafkaException: The client refused to enqueue.
     """
-    fresh, held = overlay.instances, partition.held
-    folds, commands = overlay.folds, overlay.commands
-    workflow, decided = partition.workflow, bool(partition.decisions or partition.forced)
-    position, rows_from = overlay.position, partition.rows_to if rows else None
-    applied = 0
+    fresh, held, workflow = overlay.instances, partition.held, partition.workflow
+    plain = not (partition.decisions or partition.forced)
+    rows_from = partition.rows_to if rows else _NEVER
+    position, applied = overlay.position, 0
     for message, event in run:
-        offset: int = message.offset()  # type: ignore[assignment]  # a consumed record has one
-        if offset < position:
-            raise _fallen(partition, position, offset)
-        position = offset + 1
-        instance: Instance | None = None
-        if decided or type(event) is not EventRecord:
-            key, instance, step = _decided(partition, overlay, message, event, offset, released)
-        else:
-            key = (event.tenant, event.instance)
+        if plain and type(event) is EventRecord:
+            offset, key = event.offset, (event.tenant, event.instance)
             instance = fresh.get(key) or held.get(key)
             if instance is None:
                 step = _first(partition, message, event, released)
             else:
                 step = fold(workflow, instance.definition, instance, event, released)
+        else:
+            offset = offset_of(message)
+            key, instance, step = _decided(partition, overlay, message, event, offset, released)
+        if offset < position:
+            raise _fallen(partition, position, offset)
+        position = offset + 1
         after = step.instance
         if after is not instance and after is not None:
             fresh[key] = after
-        verdict = step.verdict
-        if verdict is _APPLIED:
+        if step.verdict is _APPLIED and not step.resolutions:
             applied += 1
             line = f"{offset} a"
         else:
             line = _other(partition, overlay, message, offset, step, emitter)
         if step.effects:
-            for send in step.effects:
-                line += " " + send.key
-                commands.append(f"{crc32(send.value):x}")
-            if emitter is not None:
-                emitter.send(event, step)  # type: ignore[arg-type]  # a fault has no effects
-        if step.resolutions:
-            line += _resolve(overlay, offset, step)
-        folds.append(line)
-        if rows_from is not None and offset >= rows_from:
+            line += _sent(overlay, event, step, emitter)
+        overlay.folds.append(line)
+        if offset >= rows_from:
             overlay.events.append(_row(offset, message, event, instance, step))
+    overlay.position = position
     if applied:
         overlay.counts["applied"] = overlay.counts.get("applied", 0) + applied
-    overlay.position = position
+
+
+def _sent(overlay: Overlay, event: EventRecord | Fault, step: Step, emitter: Emitter | None) -> str:
+    """Digest a step's commands and emit them."""
+    line = ""
+    for send in step.effects:
+        line += " " + send.key
+        overlay.commands.append(f"{crc32(send.value):x}")
+    if emitter is not None and isinstance(event, EventRecord):  # a fault has no effects
+        emitter.send(event, step)
+    return line
 
 
 def _first(partition: Partition, message: Message, event: EventRecord, released: Released) -> Step:
@@ -142,7 +147,7 @@ def _decided(
     offset: int,
     released: Released,
 ) -> tuple[Key, Instance | None, Step]:
-    """The rarer ways: a decision stands, or the envelope is at fault."""
+    """The rarer ways: decisions stand, or the envelope is at fault."""
     decision = partition.decisions.get(offset) or partition.forced.get(offset)
     if not isinstance(event, EventRecord):
         verdict, reason = event.verdict, event.reason
@@ -173,7 +178,8 @@ def _other(
     if emitter is not None and verdict in DECIDED and offset not in partition.decisions:
         reason = step.reason or Reason(Code.BROKEN_INVARIANT, "no reason was given")
         emitter.decide(message, Decision(offset, verdict, reason))
-    return f"{offset} {LETTERS[name]}"
+    line = f"{offset} {LETTERS[name]}"
+    return line + _resolve(overlay, offset, step) if step.resolutions else line
 
 
 def _resolve(overlay: Overlay, offset: int, step: Step) -> str:
