@@ -1,4 +1,4 @@
-"""`refold event`: send one event as an upstream service would.
+"""`refold event`: send one event as an upstream service would, and ask what became of it.
 
 Law of this module: data given as JSON becomes the type that the definition names, or is refused
 before anything is sent; the outcome decides the exit code.
@@ -11,10 +11,12 @@ import msgspec
 import typer
 from rich.console import Console
 
+from refold.cli import telling
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
 from refold.schemas.codec import Codec
 from refold.schemas.errors import Code, UsageError
+from refold.snapshots.queries import EventView
 from refold.topics.publisher import Delivered, Draft, Outcome, Publisher
 from refold.topics.settings import load_settings
 
@@ -61,6 +63,45 @@ def send(
     _tell(outcome, as_json)
     if not isinstance(outcome, Delivered):
         raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="ce_source of the event.")],
+    event_id: Annotated[str, typer.Argument(metavar="ID", help="ce_id of the event.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Say what became of an event: every record with this identity, from PostgreSQL's index."""
+    with telling.queries_of(load_settings()) as queries:
+        rows = queries.event(source, event_id)
+    if not rows:
+        raise UsageError(
+            Code.NOT_FOUND,
+            f"no record of event {event_id!r} from {source!r} was folded, or its row was pruned.",
+            "A record without a readable envelope is in `refold rejected list`.",
+        )
+    if as_json:
+        telling.tell_json(rows)
+        return
+    for row in rows:
+        telling.tell(**_told(row))
+
+
+def _told(row: EventView) -> dict[str, object]:
+    """What a person wants to know of a row, empty fields left out."""
+    fields: dict[str, object] = {
+        "record": f"{row.workflow}[{row.partition}] offset {row.log_offset}",
+        "instance": f"{row.tenant}/{row.instance_id}",
+        "type": row.type,
+        "written": row.log_time.isoformat(),
+        "verdict": row.verdict,
+        "why": f"{row.code}: {row.text}" if row.code else "",
+        "later": row.resolution or "",
+        "transition": row.transition,
+        "state": " → ".join(dict.fromkeys(filter(None, (row.state_before, row.state_after)))),
+        "commands": "\n".join(row.commands),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _one(workflows: dict[str, Workflow]) -> tuple[Workflow]:
