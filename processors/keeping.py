@@ -64,6 +64,9 @@ class Keeper:
         way = self._way(partition)
         if self._options.rows and way.flush is None and partition.rows_to < partition.position:
             self._flush(partition, way)
+        rows_to = partition.position if way.flush is None else way.flush.rows_to
+        if self._options.rows and rows_to < partition.position:
+            return  # the marker would pass the rows, and a crash leave a hole between (P20)
         if way.cut is None and partition.marker < partition.position:
             self._cut(partition, way)
 

@@ -100,6 +100,8 @@ class Saver:
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._thread = Thread(target=self._run, name="saver", daemon=True)
         self._failure: BaseException | None = None
+        self._unflushed: dict[tuple[str, int], RefoldError] = {}
+        """Partitions whose last flush failed, with its error."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -152,11 +154,18 @@ class Saver:
 
     def _do(self, job: Job) -> Done:
         began_s = monotonic()
+        name = (job.topic, job.partition)
         try:
+            if isinstance(job, CutJob) and name in self._unflushed:
+                raise self._unflushed[name]  # the marker would pass the rows (P20)
             good = self._write(job)
         except RefoldError as error:
             _LOG.warning("not saved", job=type(job).__name__, error=str(error))
+            if isinstance(job, FlushJob):
+                self._unflushed[name] = error
             return Done(job, False, error, monotonic() - began_s)
+        if isinstance(job, FlushJob):
+            self._unflushed.pop(name, None)
         return Done(job, good, None, monotonic() - began_s)
 
     def _prune(self, job: CutJob) -> None:

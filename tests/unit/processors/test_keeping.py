@@ -1,0 +1,120 @@
+"""Cuts and flushes: the marker never passes the rows (P20)."""
+
+from typing import Any, cast
+
+from refold.examples.order import order
+from refold.processors.definition import Workflow
+from refold.processors.digest import beginning
+from refold.processors.keeping import Keeper
+from refold.processors.options import Options
+from refold.processors.partition import Partition
+from refold.processors.saver import CutJob, FlushJob, ReleaseJob, Saver
+from refold.schemas.errors import Code, ServerError
+from refold.topics.records import EventReader
+
+
+class Given:
+    """A saver that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    def submit(self, job: Any) -> None:
+        self.jobs.append(job)
+
+    def kinds(self) -> list[str]:
+        return [type(each).__name__ for each in self.jobs]
+
+
+class Store:
+    """A store whose first flush fails."""
+
+    def __init__(self) -> None:
+        self.saved: list[str] = []
+        self.away = True
+
+    def flush(self, rows: Any) -> bool:
+        if self.away:
+            self.away = False
+            raise ServerError(Code.POSTGRES_AWAY, "PostgreSQL is away.", "Wait.")
+        self.saved.append("flush")
+        return True
+
+    def save(self, cut: Any) -> bool:
+        self.saved.append("cut")
+        return True
+
+
+def partition_at(position: int) -> Partition:
+    workflow = Workflow("order", [order.build()])
+    return Partition(
+        topic="shop.order.events",
+        number=0,
+        topic_id="t1",
+        workflow=workflow,
+        reader=EventReader("order", 1),
+        epoch=1,
+        position=position,
+        silent_to=0,
+        expected=None,
+        digests=beginning("t1"),
+        marker=0,
+        rows_to=0,
+        decided_from=0,
+        decided_to=0,
+        complete=True,
+    )
+
+
+def keeper(saver: Given) -> Keeper:
+    options = Options(namespace="shop", group="shop.workers", name="w")
+    return Keeper(options, cast(Saver, saver), lambda: 100.0)
+
+
+def test_a_flush_goes_before_the_cut_and_reaches_as_far() -> None:
+    saver = Given()
+    keeper(saver).save(partition_at(10))
+
+    assert saver.kinds() == ["FlushJob", "CutJob"]
+    assert saver.jobs[0].rows_to == saver.jobs[1].marker == 10
+
+
+def test_a_cut_waits_for_a_flush_on_its_way_that_ends_before_it() -> None:
+    saver = Given()
+    keeping, partition = keeper(saver), partition_at(10)
+    keeping.save(partition)
+    saver.jobs.clear()
+    keeping._way(partition).cut = None
+    partition.position = 20
+
+    keeping.save(partition)
+
+    assert saver.kinds() == []
+
+
+def test_a_partition_is_given_back_without_a_cut_that_would_pass_the_rows() -> None:
+    saver = Given()
+    keeping, partition = keeper(saver), partition_at(10)
+    keeping.save(partition)
+    saver.jobs.clear()
+    partition.position = 20
+
+    keeping.release(partition)
+
+    assert saver.kinds() == [ReleaseJob.__name__]
+
+
+def test_a_cut_behind_a_flush_that_failed_fails_too() -> None:
+    given = Given()
+    keeper(given).save(partition_at(10))
+    flush, cut = given.jobs
+    assert isinstance(flush, FlushJob)
+    assert isinstance(cut, CutJob)
+    store = Store()
+    saver = Saver(cast(Any, store))
+
+    done = [saver._do(each) for each in (flush, cut, flush, cut)]
+
+    assert [each.good for each in done] == [False, False, True, True]
+    assert store.saved == ["flush", "cut"]
+    assert done[1].error is done[0].error
