@@ -114,7 +114,7 @@ def _hashes(proof: Proof) -> Table:
     same = Text("equal", style="bold green")
     if not proof.verified:
         same = Text("DIFFERENT", style="bold red")
-    anew = Text("in fresh processes, with another hash seed and time zone", style="dim")
+    anew = Text("by fresh processes, other hash seed, other time zone", style="dim")
     told = Table.grid(padding=(0, 2))
     told.add_row(" state in PostgreSQL", f"{proof.live_hash[:HASH_CHARS]}…", same)
     told.add_row(" the log folded anew", f"{proof.fold_hash[:HASH_CHARS]}…", anew)
@@ -133,7 +133,7 @@ def _way(one: Incident, takeover: Takeover) -> Group:
     for place, step in enumerate(steps[-STEPS:], 1 + max(0, len(steps) - STEPS)):
         last = place == len(steps)
         mark, style = (" ◉", "black on yellow") if last else (" ○" if place == 1 else " │", "")
-        more = f"+ {step.updates} updates" if step.updates else ""
+        more = f"+ {step.updates} more" if step.updates else ""
         told.add_row(
             mark, Text(step.state, style=style), Text(step.event, style="dim"), step.sent,
             Text(more, style="dim"),
@@ -147,7 +147,7 @@ def _steps(one: Incident) -> Iterator[Step]:
     for each in one.history:
         if each.verdict != "applied":
             continue
-        if each.state_after == each.state_before and not each.commands or not each.state_before:
+        if each.state_after == step.state and not each.commands:
             step.updates += 1
             continue
         yield step
@@ -166,7 +166,7 @@ def _drawn(one: Incident) -> Path:
 
 
 def _next(one: Incident, shell: Path | None) -> Table:
-    lines = [(f"refold graph {SPEC} --svg incident.svg", "the workflow as a picture")]
+    lines = [(f"refold graph {SPEC} --svg incident.svg", "as a picture")]
     if shell is None:
         lines.append(("refold demo --keep", "leaves everything running for a look"))
     else:
@@ -177,6 +177,8 @@ def _next(one: Incident, shell: Path | None) -> Table:
             *lines,
         ]
     told = Table.grid(padding=(0, 2))
+    told.add_column()
+    told.add_column(no_wrap=True)
     for place, (command, why) in enumerate(lines):
         told.add_row("" if place else " next", Text(command, style="cyan"), Text(why, style="dim"))
     return told

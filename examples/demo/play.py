@@ -18,6 +18,7 @@ from refold.examples.demo.stage import PARTITIONS, Process, Stage, until
 from refold.examples.demo.upstream import stream
 from refold.examples.incident.log import rows
 from refold.schemas.errors import Code, ServerError
+from refold.snapshots.queries import Queries
 from refold.topics.clients import opened, reader_config
 from refold.topics.publisher import Delivered, Draft, Publisher
 from refold.topics.specs import events_topic
@@ -28,6 +29,7 @@ AHEAD: Final = 12_000
 START_S: Final = 60.0
 TAKEOVER_S: Final = 120.0
 FOLD_S: Final = 600.0
+SAVE_S: Final = 60.0
 ANSWER_S: Final = 30.0
 
 
@@ -184,9 +186,22 @@ class Play:
                 break
         if self._taking is not None:
             self._taking.join(TAKEOVER_S)
+        self._until_saved()
         for each in self._workers:
             if each.is_running():
                 each.stop()
+
+    def _until_saved(self) -> None:
+        """Wait until what was folded stands in PostgreSQL."""
+        queries = Queries(self._stage.dsn)
+        try:
+            for _ in self._until(SAVE_S, "the workers to save"):
+                found = {each.partition: each for each in queries.partitions("incident")}
+                ends = dict(enumerate(self._watch.ends()))
+                if all(found[n].marker == found[n].rows_to == end for n, end in ends.items()):
+                    return
+        finally:
+            queries.close()
 
     def _until(self, limit_s: float, what: str, *more: Process) -> Iterator[None]:
         alive = [*more, *(each for each in self._workers if not each.trigger.exists())]

@@ -32,6 +32,9 @@ SPEC: Final = "refold.examples.incident:incident"
 AT_ONCE: Final = 2
 """Folds at once: one a core of a small machine."""
 
+UPDATES: Final = 8
+"""Updates of the incident that is shown, or about so many."""
+
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """One incident of a partition that changed hands, to show."""
@@ -177,11 +180,15 @@ def _instances(queries: Queries) -> list[InstanceView]:
 def _shown(
     queries: Queries, instances: Sequence[InstanceView], partitions: Sequence[int]
 ) -> Incident:
-    """A reopened incident of a partition that changed hands: the one with the fewest updates."""
+    """A reopened incident of a partition that changed hands, whose way fits on the screen."""
 
     def fitting(each: InstanceView) -> tuple[bool, bool, int]:
         context = each.context
-        return (each.partition not in partitions, not context["reopened"], context["updates"])
+        return (
+            each.partition not in partitions,
+            not context["reopened"],
+            abs(context["updates"] - UPDATES),
+        )
 
     one = min(instances, key=fitting)
     history = queries.history("incident", one.tenant, one.instance_id, limit=1_000)

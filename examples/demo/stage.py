@@ -156,6 +156,7 @@ class Stage:
             "REFOLD_WORKER_GROUP": "",
             "REFOLD_WORKER_SESSION_TIMEOUT_MS": str(session_ms),
             "REFOLD_WORKER_HTTP_PORT": "-1",
+            "REFOLD_WORKER_SNAPSHOT_MAX_AGE_S": "2",  # the end of a run is not waited for longer
         }
         self.settings = load_settings(
             namespace=self.namespace, kafka=settings.kafka, postgres={"dsn": self.dsn}
