@@ -55,7 +55,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     instance: str
     found: str
-    """`different`, `missing` (only the log knows it) or `surplus` (only PostgreSQL knows it)."""
+    """`different`, `damaged` (the bytes that stand are not those that were hashed), `missing`
+    (only the log knows it) or `surplus` (only PostgreSQL knows it)."""
     after: int = -1
     """Offset of its last kept snapshot that agrees; -1: none does."""
     upto: int = -1
@@ -193,6 +194,8 @@ def compare(live: PartitionHashes, report: Report) -> Verified:
     if differing:
         key = differing[0]
         kind = "surplus" if key not in folded else "missing" if key not in stored else "different"
+        if stored.get(key) == b"":
+            kind = "damaged"
         first = Difference(tenant=key[0], instance=key[1], found=kind)
     equal = not differing and not counts and not report.impure and live_digest == found.digest
     return Verified(
@@ -231,7 +234,7 @@ def located(
     after, upto = -1, -1
     for snapshot in sorted(kept, key=lambda each: each.version):
         states = [each.hash for each in trace if each.row.offset <= snapshot.last_offset]
-        if states and states[-1] == snapshot.hash:
+        if states and states[-1] == snapshot.hash == content_hash(snapshot.data):
             after = snapshot.last_offset
         else:
             upto = snapshot.last_offset

@@ -182,6 +182,7 @@ class SnapshotHash(msgspec.Struct, frozen=True, gc=False):
     instance: str
     version: int
     hash: bytes
+    """Empty where the bytes that stand are not those that were hashed."""
     last_offset: int
 
 

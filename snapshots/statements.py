@@ -216,7 +216,8 @@ _TEXTS: Final = {
                   AND b.tenant = k.tenant AND b.instance_id = k.instance
                   AND b.version > old.version AND b.last_offset < p.base))))""",
     "hashes": """
-        SELECT DISTINCT ON (tenant, instance_id) tenant, instance_id, version, hash, last_offset
+        SELECT DISTINCT ON (tenant, instance_id)
+               tenant, instance_id, version, hash, last_offset, data
         FROM $s.workflow_snapshot
         WHERE workflow = %s AND partition = %s AND last_offset < %s
         ORDER BY tenant, instance_id, version DESC""",

@@ -4,7 +4,7 @@ Law of this module: each call is one transaction, and thinning is bounded by its
 here moves a marker without the epoch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import psycopg
@@ -19,6 +19,7 @@ from refold.snapshots.model import (
     PartitionRow,
     Snapshot,
     SnapshotHash,
+    content_hash,
 )
 from refold.snapshots.sessions import Connection, transaction
 from refold.snapshots.store import PostgresStore, columns, partition_row
@@ -26,6 +27,8 @@ from refold.snapshots.writer import RowWriter
 
 THIN_ROWS: Final = 5_000
 READ_ONLY: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+HASHED_ROWS: Final = 2_000
+"""Snapshots whose bytes are in memory at a time while they are hashed."""
 
 
 class Upkeep:
@@ -78,12 +81,19 @@ class Upkeep:
                 if found is None:
                     raise _unclaimed(topic, partition)
                 row = partition_row(found)
-                hashes = connection.execute(
-                    self._sql["hashes"], [row.workflow, partition, row.marker], binary=True
-                )
-                return PartitionHashes(row, [SnapshotHash(*values) for values in hashes])
+                values = [row.workflow, partition, row.marker]
+                return PartitionHashes(row, list(self._hashes(connection, values)))
 
         return self._runner.run(f"reading the hashes of {topic}/{partition}", work)
+
+    def _hashes(self, connection: Connection, values: list[object]) -> Iterator[SnapshotHash]:
+        """Each newest snapshot's hash, empty where its bytes are not those that were hashed."""
+        with connection.cursor("refold_hashes", binary=True) as cursor:  # bytes pass, not stay
+            cursor.itersize = HASHED_ROWS
+            for *found, data in cursor.execute(self._sql["hashes"], values):
+                tenant, instance, version, digest, last_offset = found
+                whole = content_hash(data) == digest
+                yield SnapshotHash(tenant, instance, version, digest if whole else b"", last_offset)
 
     def snapshot_versions(self, workflow: str, tenant: str, instance: str) -> Sequence[Snapshot]:
         """The kept versions of one instance, newest first, damaged ones included."""

@@ -113,3 +113,23 @@ def test_changed_code_is_noticed_before_anything_is_written(world: World, refold
     assert code == 1
     assert "REPLAY_DIVERGED" in told
     assert everything(world) == before
+
+
+def test_a_damaged_newest_snapshot_is_folded_again_from_an_older_one(
+    world: World, refold: Run
+) -> None:
+    """B030: the checksum finds it, the log mends it, and the next cut is whole again."""
+    world.orders(4)
+    world.fold()
+    world.publish(("o-2", "c9", world.charged("again")))
+    world.fold()
+    world.sql(
+        "UPDATE refold.workflow_snapshot SET data = set_byte(data, 20, get_byte(data, 20) # 1)"
+        " WHERE instance_id = 'o-2' AND version ="
+        " (SELECT max(version) FROM refold.workflow_snapshot WHERE instance_id = 'o-2')"
+    )
+    assert refold("verify", SPEC)[0] == 1
+    world.publish(("o-2", "c10", world.charged("once more")))
+    world.fold()
+    assert refold("verify", SPEC)[0] == 0
+    assert world.counts()["applied"] == 10

@@ -23,9 +23,7 @@ def test_what_a_worker_saved_equals_the_log(world: World, refold: Run) -> None:
     assert (found["begin"], found["instances"]) == (0, 30)
 
 
-def test_a_snapshot_that_somebody_changed_is_named_with_its_interval(
-    world: World, refold: Run
-) -> None:
+def test_a_flipped_byte_in_a_snapshot_is_named_with_its_interval(world: World, refold: Run) -> None:
     world.orders(4)
     world.fold()
     first = world.sql("SELECT max(last_offset) FROM refold.workflow_snapshot WHERE"
@@ -33,7 +31,8 @@ def test_a_snapshot_that_somebody_changed_is_named_with_its_interval(
     world.publish(("o-2", "c9", world.charged("again")))
     world.fold()
     world.sql(
-        "UPDATE refold.workflow_snapshot s SET hash = 'x' WHERE instance_id = 'o-2' AND version ="
+        "UPDATE refold.workflow_snapshot s SET data = set_byte(data, 20, get_byte(data, 20) # 1)"
+        " WHERE instance_id = 'o-2' AND version ="
         " (SELECT max(version) FROM refold.workflow_snapshot WHERE instance_id = 'o-2')"
     )
     code, told, _ = refold("verify", SPEC, "--json")
@@ -42,7 +41,7 @@ def test_a_snapshot_that_somebody_changed_is_named_with_its_interval(
     assert not found["equal"]
     assert found["differing"] == 1
     assert found["first"]["instance"] == "o-2"
-    assert found["first"]["found"] == "different"
+    assert found["first"]["found"] == "damaged"
     assert found["first"]["after"] == first[0][0]
     assert found["first"]["upto"] == world.end() - 1
 
