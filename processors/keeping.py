@@ -19,7 +19,11 @@ _LOG = structlog.get_logger("refold.keeping")
 RETRY_S = 1.0
 """Pause after a job that PostgreSQL did not take."""
 FIRST_RATE = 40_000.0
-"""Records a second of silent replay that are assumed until a replay was measured."""
+"""Records a second of silent replay that are assumed until a fold was measured."""
+LEAST_RATE, MOST_RATE = 2_000.0, 400_000.0
+"""What is learned stays between these: a stopped process must not make snapshots endless."""
+LEARNED_RECORDS = 500
+LEARNING = 0.2
 
 
 @dataclass(slots=True)
@@ -46,6 +50,13 @@ class Keeper:
         self._clock = clock
         self._ways: dict[tuple[str, int], Way] = {}
         self.replay_rate = FIRST_RATE
+        """Records a second that a successor is expected to fold silently."""
+
+    def learn(self, records: int, seconds: float) -> None:
+        """Learn from a fold how fast a replay will be; small ones tell too little."""
+        if records >= LEARNED_RECORDS and seconds > 0:
+            rate = min(max(records / seconds, LEAST_RATE), MOST_RATE)
+            self.replay_rate += LEARNING * (rate - self.replay_rate)
 
     def due(self, partitions: list[Partition]) -> None:
         """Hand over what is due."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Unanswered
 from dataclasses import dataclass
+from time import monotonic
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -89,6 +90,7 @@ class Rounds:
         self._clock = clock
         self._aborts_in_a_row = 0
         self._careful = 0
+        self._spent_s, self._folded = 0.0, 0
         self.throttled: set[Name] = set()
         """Partitions that are paused because too much of them is unsaved."""
         self._loads: dict[Name, Future[Fetched]] = {}
@@ -124,7 +126,9 @@ class Rounds:
         Raises:
             Finished: The producer is finished; every partition must be taken again.
         """
+        began_s = monotonic()
         runs = self._sorted(consumer, messages)
+        self._spent_s, self._folded = monotonic() - began_s, 0
         live: list[Run] = []
         for partition, pairs in runs:
             try:
@@ -143,6 +147,7 @@ class Rounds:
             if self._careful or any(self._suspicious(each.partition) for each in live):
                 live = self._one(consumer, live)
             self._commit(consumer, live, transactor)
+        self._keeper.learn(self._folded, self._spent_s)
 
     def _throttle(self) -> None:
         """Pause partitions with too much unsaved state, resume them when it is saved (design 6)."""
@@ -260,14 +265,7 @@ class Rounds:
         overlay = partition.overlay()
         rows = self._options.rows
         try:
-            fold_run(
-                partition,
-                overlay,
-                pairs[:ends],
-                None,
-                run.released,
-                rows=rows,
-            )
+            self._timed(partition, overlay, pairs[:ends], None, run.released)
         except RefoldError as error:
             self._stop(partition, error)
             return Run(partition, [], {})
@@ -316,9 +314,8 @@ class Rounds:
         if partition.pending is not None:
             emission.activate(partition.pending)
             overlay.activations.append(partition.pending)
-        rows = self._options.rows
         try:
-            fold_run(partition, overlay, run.pairs, emission, run.released, rows=rows)
+            self._timed(partition, overlay, run.pairs, emission, run.released)
         except TooLarge as refusal:
             partition.forced[refusal.decision.offset] = refusal.decision
             raise
@@ -397,6 +394,20 @@ class Rounds:
         partition.forced.setdefault(offset, Decision(offset, Verdict.PARKED, reason))
 
     # Common.
+
+    def _timed(
+        self,
+        partition: Partition,
+        overlay: Overlay,
+        pairs: Pairs,
+        emission: Emission | None,
+        given: Released,
+    ) -> None:
+        """Fold, and learn how long it takes: the snapshot cadence follows from it."""
+        began_s = monotonic()
+        fold_run(partition, overlay, pairs, emission, given, rows=self._options.rows)
+        self._spent_s += monotonic() - began_s
+        self._folded += len(pairs)
 
     def _emission(self, partition: Partition, transactor: Transactor) -> Emission:
         namespace, workflow = self._options.namespace, partition.workflow.name

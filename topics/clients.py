@@ -65,6 +65,8 @@ def worker_consumer_config(settings: Settings) -> Config:
             "session.timeout.ms": session_ms,  # the greater part of a takeover
             "heartbeat.interval.ms": max(1, session_ms // 4),  # three may be lost
         }
+    # A fetch that waits for idle partitions holds back a partition that was just taken.
+    group |= {"fetch.wait.max.ms": 50, "queued.min.messages": 50_000}
     return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, group | _READING)
 
 
