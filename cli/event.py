@@ -12,10 +12,8 @@ import typer
 from rich.console import Console
 
 from refold.cli import telling
-from refold.cli import telling
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
-from refold.processors.inspection import Became
 from refold.schemas.codec import Codec
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.queries import EventView
@@ -104,28 +102,6 @@ def _told(row: EventView) -> dict[str, object]:
         "commands": "\n".join(row.commands),
     }
     return {name: value for name, value in fields.items() if value}
-
-
-@app.command()
-def show(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The event's source.")],
-    event_id: Annotated[str, typer.Argument(metavar="ID", help="Its id.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-) -> None:
-    """Show what became of an event: every record with this source and id, in log order."""
-    with telling.queries_of(load_settings()) as queries:
-        found = [Became.of(row) for row in queries.event(source, event_id)]
-    if not found:
-        raise UsageError(
-            Code.NOT_FOUND,
-            f"No record with source {source!r} and id {event_id!r} was folded so far.",
-            "Rows lag by seconds; check source and id, and that workers run with rows.",
-        )
-    if as_json:
-        telling.tell_json(found)
-        return
-    for each in found:
-        telling.tell(**each.fields())
 
 
 def _one(workflows: dict[str, Workflow]) -> tuple[Workflow]:

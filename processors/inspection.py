@@ -87,45 +87,6 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     resolved_by: int | None = None
 
 
-class Became(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one record that has a given source and id."""
-
-    workflow: str
-    tenant: str
-    instance: str
-    partition: int
-    happened: Happened
-
-    @classmethod
-    def of(cls, row: EventView) -> "Became":
-        """A row of the event-log index."""
-        return cls(
-            workflow=row.workflow,
-            tenant=row.tenant,
-            instance=row.instance_id,
-            partition=row.partition,
-            happened=happened_of_view(row),
-        )
-
-    def fields(self) -> dict[str, object]:
-        """The same for a person, by name."""
-        found = self.happened
-        fields: dict[str, object] = {
-            "record": f"{self.workflow}[{self.partition}] offset {found.offset}",
-            "instance": f"{self.tenant}/{self.instance}",
-            "event": f"{found.type} {found.id} of {found.source}",
-            "became": found.verdict,
-            "state": f"{found.state_before or '–'} → {found.state_after or '–'}",
-        }
-        if found.resolution:
-            fields["resolved"] = f"{found.resolution} by offset {found.resolved_by}"
-        if found.code:
-            fields["reason"] = f"{found.code}: {found.text}"
-        if found.commands:
-            fields["commands"] = ", ".join(found.commands)
-        return fields
-
-
 class Inspection:
     """Looks at one instance.
 

@@ -99,15 +99,3 @@ def test_an_instance_that_is_not_there_is_named(placed: World, refold: Run) -> N
         assert code == 2
         assert "acme/o-9" in told
     assert placed.end() == 5
-
-
-def test_what_became_of_an_event_is_shown_with_its_repeats(placed: World, refold: Run) -> None:
-    code, told, _ = refold("event", "show", "/shop", "p1", "--json")
-    first, repeat = json.loads(told)
-    assert code == 0
-    assert (first["happened"]["verdict"], repeat["happened"]["verdict"]) == ("applied", "duplicate")
-    assert first["happened"]["commands"]
-    code, _, told = refold("event", "show", "/shop", "never-sent")
-    assert code == 2
-    assert "never-sent" in told
-    assert placed.end() == 5
