@@ -16,7 +16,6 @@ from refold.processors.info import StepInfo
 from refold.processors.instance import Instance
 from refold.processors.keys import action_part, key_of
 from refold.processors.records import (
-    bounded,
     deferred_of,
     memory,
     more_with,
@@ -29,6 +28,7 @@ from refold.processors.spec import Late
 from refold.processors.table import Cell, Sending, Transition
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
+from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
 NOTHING_SENT: Final[tuple[Send, ...]] = ()
@@ -40,7 +40,7 @@ class _Park(Exception):  # noqa: N818  # a finding, turned into a verdict by `ad
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(code, text)
-        self.reason = Reason(code, bounded(text))
+        self.reason = Reason(code, bounded_text(text))
 
 
 def advance(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
@@ -96,7 +96,7 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
     except BaseException as error:  # whatever it is, the user's function raised it
         where = "a guard" if chosen is None else "the reducer"
         text = f"{where} of {event.type} in state {state!r} raised {raised(error)}"
-        return park(definition, instance, event, Reason(Code.REDUCER_RAISED, bounded(text)))
+        return park(definition, instance, event, Reason(Code.REDUCER_RAISED, bounded_text(text)))
     try:
         return _applied(definition, instance, event, data, chosen, context, at, step)
     except _Park as problem:
@@ -188,7 +188,7 @@ def _late(
     reason = None
     policy = "terminated" if ended else str(late)
     if ended:
-        reason = Reason(Code.NO_TRANSITION, bounded(f"the instance was terminated: {ended}"))
+        reason = Reason(Code.NO_TRANSITION, bounded_text(f"the instance was terminated: {ended}"))
     elif late is Late.REFUSE:
         text = f"state {state!r} is final and refuses {event.type}"
         reason = Reason(Code.NO_TRANSITION, text)

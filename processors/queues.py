@@ -18,7 +18,6 @@ from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
 from refold.processors.reading import Unreadable, read
 from refold.processors.records import (
     as_one,
-    bounded,
     event_of,
     fold_time,
     memory,
@@ -31,6 +30,7 @@ from refold.processors.records import (
 )
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
+from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
 
@@ -70,7 +70,7 @@ def settle(definition: Definition, before: Instance, event: EventRecord, step: S
         nested = _again(definition, working, event_of(working, kept))
         if nested.verdict is Verdict.PARKED and nested.reason is not None:
             text = f"the deferred event at offset {kept.offset}: {nested.reason.text}"
-            return park(definition, before, event, Reason(nested.reason.code, bounded(text)))
+            return park(definition, before, event, Reason(nested.reason.code, bounded_text(text)))
         now = working if nested.instance is None else nested.instance
         tally.add(kept.offset, nested)
     if now is step.instance:
@@ -223,8 +223,8 @@ def terminate(
     parked = instance.more.parked
     if parked is None and instance.state in definition.finals:
         return Step(Verdict.LATE, remembered(definition, instance, event), transition=name)
-    ended = bounded(order.reason) or "no reason given"
-    why = Reason(Code.NO_TRANSITION, bounded(f"the instance was terminated: {ended}"))
+    ended = bounded_text(order.reason) or "no reason given"
+    why = Reason(Code.NO_TRANSITION, bounded_text(f"the instance was terminated: {ended}"))
     queued = () if parked is None else parked.queue
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,

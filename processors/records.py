@@ -16,7 +16,7 @@ from refold.processors.effects import Step
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, More, Parked
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
-from refold.schemas.limits import REASON_BYTES
+from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
 ENTRY_BYTES: Final = 24
@@ -85,7 +85,7 @@ def park(definition: Definition, instance: Instance, event: EventRecord, reason:
 
 def refuse(instance: Instance | None, code: Code, text: str) -> Step:
     """Refuse: nothing changes, the bytes and the reason are kept."""
-    return Step(Verdict.REFUSED, instance, reason=Reason(code, bounded(text)))
+    return Step(Verdict.REFUSED, instance, reason=Reason(code, bounded_text(text)))
 
 
 def deferred_of(event: EventRecord) -> Deferred:
@@ -120,15 +120,7 @@ def plain(text: str) -> str:
 
     Addresses, directories and control characters go: a replay elsewhere must write the same.
     """
-    return bounded(_PATH.sub("…/", _ADDRESS.sub("0x…", _CONTROL.sub(" ", text))))
-
-
-def bounded(text: str) -> str:
-    """A reason text within its limit, cut at a character."""
-    raw = text.encode("utf-8", "replace")
-    if len(raw) <= REASON_BYTES:
-        return raw.decode()
-    return raw[: REASON_BYTES - 3].decode("utf-8", "ignore") + "…"
+    return bounded_text(_PATH.sub("…/", _ADDRESS.sub("0x…", _CONTROL.sub(" ", text))))
 
 
 def remapped(visits: tuple[int, ...], old: Definition, new: Definition) -> tuple[int, ...]:
