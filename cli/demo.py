@@ -66,7 +66,8 @@ class Onlooker:
 
     def close(self) -> None:
         """Take the bar away."""
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
 
 @app.command("demo")
@@ -137,6 +138,8 @@ def _pair(onlooker: Onlooker, *, keep: bool) -> Iterator[Settings]:
             postgres={"dsn": found["REFOLD_POSTGRES_DSN"]},
         )
     finally:
-        if not (running or keep):
+        if keep:
+            onlooker.phase(f"both go on; `refold local down --dir {folder}` stops them")
+        elif not running:
             onlooker.phase("stopping both")
             pair.down()

@@ -58,9 +58,12 @@ def screen(desks: int, played: Played, proof: Proof, shell: Path | None) -> Rend
         shell: File by which other commands find the run; None when it is not kept.
     """
     faults = proof.faults
-    verdict = "; ".join(faults) if faults else "every event counted once, every command done once"
+    verdict = "every event counted once, every command done once"
+    if faults:
+        verdict = "something is WRONG, and refold is to blame"
     colour = "red" if faults else "green"
     parts = (
+        *([Text("\n".join(faults), style="bold red")] if faults else []),
         _story(desks, proof, played.takeover),
         _numbers(proof, played.takeover),
         _hashes(proof),
@@ -133,7 +136,7 @@ def _way(one: Incident, takeover: Takeover) -> Group:
     for place, step in enumerate(steps[-STEPS:], 1 + max(0, len(steps) - STEPS)):
         last = place == len(steps)
         mark, style = (" ◉", "black on yellow") if last else (" ○" if place == 1 else " │", "")
-        more = f"+ {step.updates} more" if step.updates else ""
+        more = f"+ {step.updates} update{'s' * (step.updates > 1)}" if step.updates else ""
         told.add_row(
             mark, Text(step.state, style=style), Text(step.event, style="dim"), step.sent,
             Text(more, style="dim"),
@@ -168,7 +171,7 @@ def _drawn(one: Incident) -> Path:
 def _next(one: Incident, shell: Path | None) -> Table:
     lines = [(f"refold graph {SPEC} --svg incident.svg", "as a picture")]
     if shell is None:
-        lines.append(("refold demo --keep", "leaves everything running for a look"))
+        lines.append(("refold demo --keep", "leaves all of it"))
     else:
         lines = [
             (f". {shell}", "say first where this run is"),
