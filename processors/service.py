@@ -51,6 +51,7 @@ def build_worker(
     workflows: Mapping[str, Workflow],
     *,
     wrap: Wrap | None = None,
+    options: Options | None = None,
 ) -> Worker:
     """Compose a worker.
 
@@ -58,12 +59,13 @@ def build_worker(
         settings: Of this process.
         workflows: What to fold, by name.
         wrap: Puts something between the worker and its ports; for tests.
+        options: Instead of what the settings say; for tests of what cannot be set.
 
     Raises:
         DefinitionError: DEFINITION_CHANGED, a version stands with another fingerprint.
         ServerError: PostgreSQL has no or another schema.
     """
-    options = options_of(settings)
+    options = options or options_of(settings)
     clients: Clients = KafkaClients(settings)
     dsn = settings.postgres.dsn
     postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")

@@ -1,15 +1,16 @@
 """A worker in a thread of the test, behind ports that a test may wrap."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
+from msgspec.structs import replace
 from tests.crash.scene import SESSION_MS, Scene
 
 from refold.examples.order import order
 from refold.processors.definition import Workflow
-from refold.processors.service import build_worker
+from refold.processors.service import build_worker, options_of
 from refold.processors.worker import Worker
 from refold.topics.settings import Settings, load_settings
 
@@ -39,10 +40,18 @@ def running(
     wrap: Wrap | None = None,
     workflow: Workflow | None = None,
     worker: Mapping[str, Any] | None = None,
+    workflows: Sequence[Workflow] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Worker]:
     """Runs a worker for the length of a block; its failure is the test's."""
-    folded = workflow or Workflow("order", [order])
-    made = build_worker(settings_of(scene, worker), {folded.name: folded}, wrap=wrap)
+    folded = workflows or [workflow or Workflow("order", [order])]
+    settings = settings_of(scene, worker)
+    made = build_worker(
+        settings,
+        {each.name: each for each in folded},
+        wrap=wrap,
+        options=replace(options_of(settings), **(options or {})),
+    )
     failures: list[BaseException] = []
 
     def run() -> None:

@@ -126,7 +126,14 @@ class Scene:
 
     def worker(self, plan: Plan | None = None) -> subprocess.Popen[bytes]:
         """Start a worker process, which ends where the plan says."""
-        environment = {
+        environment = self.environment()
+        if plan is not None:
+            environment["CRASH_PLAN"] = msgspec.json.encode(plan).decode()
+        return self.start(Path(__file__).parent / "child.py", environment)
+
+    def environment(self) -> dict[str, str]:
+        """Settings of a worker process of this scene."""
+        return {
             **os.environ,
             "REFOLD_NAMESPACE": self.namespace,
             "REFOLD_KAFKA_BOOTSTRAP": self.bootstrap,
@@ -138,11 +145,12 @@ class Scene:
             "REFOLD_WORKER_SNAPSHOT_MAX_AGE_S": "0.05",
             "REFOLD_WORKER_ROWS": str(self._rows).lower(),
         }
-        if plan is not None:
-            environment["CRASH_PLAN"] = msgspec.json.encode(plan).decode()
+
+    def start(self, script: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a script as a worker process; its log is this scene's."""
         number = len(self._children)
         with (self.log / f"worker-{number}.log").open("wb") as log:
-            command = [sys.executable, str(Path(__file__).parent / "child.py")]
+            command = [sys.executable, str(script)]
             child = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
         self._children.append(child)
         return child

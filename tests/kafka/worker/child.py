@@ -1,0 +1,32 @@
+"""A worker process of a stage: workflow and options come from the environment."""
+
+import importlib
+import os
+import signal
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from refold.cli.logs import configure
+from refold.processors.service import build_worker, options_of
+from refold.topics.settings import load_settings
+
+
+def main() -> None:
+    module, _, name = os.environ["STAGE_WORKFLOW"].partition(":")
+    workflow = getattr(importlib.import_module(module), name)
+    configure()
+    settings = load_settings()
+    options = replace(options_of(settings), **msgspec.json.decode(os.environ["STAGE_OPTIONS"]))
+    worker = build_worker(settings, {workflow.name: workflow}, options=options)
+
+    def stop(*_: Any) -> None:
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Small graphs for tests of the worker: one whose commands and troubles the events choose."""
+
+from refold import ANY, Command, Context, Event, Late, StateGraph
+from refold.processors.definition import Workflow
+
+
+class Counted(Event):
+    number: int
+
+
+class Closed(Event):
+    pass
+
+
+class Answer(Command):
+    text: str
+
+
+class Count(Context):
+    total: int = 0
+
+
+def counted(ctx: Count, event: Counted) -> Count:
+    if event.number == 13:
+        raise ValueError("thirteen")
+    while event.number == 666:  # a reducer that never returns
+        pass
+    return Count(total=ctx.total + event.number)
+
+
+def counted_well(ctx: Count, event: Counted) -> Count:
+    return Count(total=ctx.total + event.number)
+
+
+def answer(ctx: Count, event: Counted) -> Answer:
+    """A command as long as the event's number says, if that is a large one."""
+    return Answer(text="x" * event.number if event.number > 1000 else str(ctx.total))
+
+
+def _graph(version: int) -> StateGraph[Count]:
+    graph = StateGraph("count", version=version, context=Count, initial="new")
+    reducer = counted if version == 1 else counted_well
+    graph.on("new", Counted, to="open")(reducer)
+    graph.on("open", Counted, to="open")(reducer)
+    graph.on("open", Closed, to="closed")
+    graph.enter("open", send=answer)
+    graph.final("closed", late={ANY: Late.RECORD})
+    return graph
+
+
+def bare(version: int = 1) -> StateGraph[Count]:
+    """A graph made anew: `count` in one version."""
+    return _graph(version)
+
+
+count = Workflow("count", [_graph(1)])
+both = Workflow("count", [_graph(1), _graph(2)])
