@@ -226,3 +226,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
                 ahead.append(found)
     lost = [shown(path) for path in pages() if path not in reached and path.name != "README.md"]
     assert not lost
+
+
+def test_every_scenario_has_its_line_with_a_test_or_what_it_waits_for() -> None:
+    text = (ROOT / "tests/scenarios.md").read_text()
+    lines = dict(re.findall(r"^\| (B\d{3}) \|(.*)$", text, re.MULTILINE))
+    assert {f"B{number:03}" for number in range(1, 49)} <= set(lines)
+    empty = [name for name, line in lines.items() if not CITED.search(line)]
+    assert [name for name in empty if "waits for" not in lines[name]] == []
