@@ -16,8 +16,9 @@ from refold.cli.telling import Json, Name, Number, Specs
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.rebuild import Change, Rebuild
-from refold.processors.replay import Replay, extent, hashes_of, summary
+from refold.processors.replay import Replay, extent
 from refold.processors.service import options_of
+from refold.processors.summary import hashes_of, summary
 from refold.processors.verify import (
     Difference,
     Verified,

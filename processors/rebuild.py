@@ -24,8 +24,9 @@ from refold.processors.overview import Member, group_members
 from refold.processors.ownership import ANSWER_S, Contested, Taker, log_facts
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.projection import instance_row
-from refold.processors.replay import Extent, Replay, extent, hashes_of
+from refold.processors.replay import Extent, Replay, extent
 from refold.processors.saver import snapshot_of
+from refold.processors.summary import hashes_of
 from refold.schemas.errors import Code, FenceError, RefoldError, UsageError
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import (

@@ -6,7 +6,7 @@ otherwise (default tenant, partition count, version) comes from its activations.
 position, not a record: control records leave gaps (B006).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -20,17 +20,14 @@ from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import Digests, beginning
 from refold.processors.instance import Instance
-from refold.processors.instance_codec import encode, partition_hash
 from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.purity import guard
-from refold.processors.status import run_status
 from refold.processors.vocabulary import Vocabulary
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError, UsageError
 from refold.schemas.verdicts import Activate
-from refold.snapshots.model import content_hash
 from refold.topics.facts import topic_facts
 from refold.topics.reading import batches, offset_of
 from refold.topics.records import EventReader, Fault
@@ -376,64 +373,3 @@ def fold_log(
     return Replay(clients, namespace, workflow, where, end=end, only=only).fold(
         base, progress=progress
     )
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fold came to, for people and for JSON."""
-
-    workflow: str
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    records: int
-    counts: dict[str, int]
-    states: dict[str, int]
-    statuses: dict[str, int]
-    instances: int
-    hash: str
-    """Over all instances: `instance_codec.partition_hash`."""
-    digest: str
-    """The fold digest: over every verdict and key."""
-
-
-def hashes_of(partition: Partition) -> dict[Key, bytes]:
-    """State hash of every instance that is held."""
-    versions = partition.workflow.versions
-    return {
-        key: content_hash(encode(record, versions[record.definition]))
-        for key, record in partition.held.items()
-    }
-
-
-def summary(partition: Partition, hashes: Mapping[Key, bytes], begin: int = 0) -> Summary:
-    """Count what a fold came to.
-
-    Args:
-        partition: As folded.
-        hashes: As `hashes_of` gives them.
-        begin: Offset at which the fold began.
-    """
-    versions = partition.workflow.versions
-    records = partition.held.values()
-    return Summary(
-        workflow=partition.workflow.name,
-        topic=partition.topic,
-        partition=partition.number,
-        begin=begin,
-        end=partition.position,
-        records=sum(n for name, n in partition.counts.items() if "." not in name),
-        counts=dict(sorted(partition.counts.items())),
-        states=_counted(record.state for record in records),
-        statuses=_counted(str(run_status(versions[each.definition], each)) for each in records),
-        instances=len(partition.held),
-        hash=partition_hash(hashes.items()).hex(),
-        digest=partition.digests.fold.value(),
-    )
-
-
-def _counted(names: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    return dict(sorted(found.items()))

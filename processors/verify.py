@@ -21,7 +21,8 @@ from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
 from refold.processors.instance_codec import encode, partition_hash
 from refold.processors.partition import Key, Overlay
-from refold.processors.replay import Impure, Replay, Summary, extent, hashes_of, summary
+from refold.processors.replay import Impure, Replay, extent
+from refold.processors.summary import Summary, hashes_of, summary
 from refold.schemas.errors import Code, RefoldError, UsageError
 from refold.snapshots.model import EventRow, PartitionHashes, Snapshot, content_hash
 from refold.topics.specs import events_topic

@@ -8,7 +8,8 @@ from tests.operating.conftest import Run
 from tests.operating.world import SPEC, World
 
 from refold.examples.order.graph import OrderPlaced, Reserved
-from refold.processors.replay import fold_log, hashes_of
+from refold.processors.replay import fold_log
+from refold.processors.summary import hashes_of
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, FenceError
 from refold.topics.records import event_headers
