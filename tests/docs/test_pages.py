@@ -15,6 +15,7 @@ from tests.docs.blocks import MADE, MARKED, PICTURES, pages
 from tests.tree import ROOT, modules, project, shown
 
 from refold.cli.main import ENTRIES, _load
+from refold.processors.batch import LETTERS
 from refold.processors.health import PartitionStatus
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -234,3 +235,9 @@ def test_every_scenario_has_its_line_with_a_test_or_what_it_waits_for() -> None:
     assert {f"B{number:03}" for number in range(1, 49)} <= set(lines)
     empty = [name for name, line in lines.items() if not CITED.search(line)]
     assert [name for name in empty if "waits for" not in lines[name]] == []
+
+
+def test_the_letters_of_the_fold_digest_are_those_of_the_code() -> None:
+    text = (ROOT / "docs/formats.md").read_text()
+    told = re.findall(r"`([a-z])` (\w+)", text.partition("## Fold digest")[2].partition("\n## ")[0])
+    assert {name: letter for letter, name in told} == dict(LETTERS)
