@@ -4,7 +4,7 @@ Law of this module: each check is a function from a spec to the first thing that
 with the state and the cure. Nothing is repaired or guessed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Final, get_type_hints
 
@@ -39,6 +39,7 @@ def check(spec: Spec) -> None:
         _bounds,
         _functions,
         _types,
+        _upcasters,
         _distinct_types,
         _states,
         _pairs,
@@ -100,6 +101,15 @@ def _used(spec: Spec) -> Iterator[tuple[str, Function, int]]:
         yield f"send of state {entry.state!r}", entry.send, 2
     for invariant in spec.invariants:
         yield f"invariant {invariant.name!r}", invariant.holds, 2
+    for one in (*spec.upcasters, *spec.context_upcasters):
+        yield f"the upcaster of {one.type.__name__} {one.sequence}", one.lift, 1
+
+
+_TAKES: Final[Mapping[object, tuple[tuple[int, ...], str]]] = {
+    "invariant": ((2,), "It gets (state, context)."),
+    1: ((1,), "It gets the old fields."),
+    2: ((2, 3), "It gets (context, event) and, if it takes three, the step."),
+}
 
 
 def _functions(spec: Spec) -> None:
@@ -110,12 +120,9 @@ def _functions(spec: Spec) -> None:
             cure = "A fold waits for nothing: give a plain function."
             raise _wrong(spec, f"{what} is async or a generator", cure)
         count = positional_count(function)
-        allowed = (2,) if what.startswith("invariant") else (2, 3)
+        allowed, cure = _TAKES["invariant" if what.startswith("invariant") else least]
         if count is not None and count not in allowed:
             takes = " or ".join(map(str, allowed))
-            cure = "It gets (state, context)." if least == 2 and allowed == (2,) else (
-                "It gets (context, event) and, if it takes three, the step."
-            )  # fmt: skip
             raise _wrong(spec, f"{what} takes {count} parameters, not {takes}", cure)
 
 
@@ -125,6 +132,27 @@ def _types(spec: Spec) -> None:
         codec_of(kind)
     for kind in command_types(spec):
         codec_of(kind)
+
+
+def _upcasters(spec: Spec) -> None:
+    known = set(spec.events())
+    for one in spec.upcasters:
+        name = one.type.__name__
+        if one.type not in known:
+            raise _wrong(spec, f"an upcaster is for {name}", "Name an event type of this graph.")
+        if type(one.sequence) is not int or one.sequence < 1:
+            cure = "Schemas are counted from 1 on the schema topic."
+            raise _wrong(spec, f"an upcaster of {name} is for sequence {one.sequence!r}", cure)
+    for one in spec.context_upcasters:
+        if type(one.sequence) is not int or not 1 <= one.sequence < spec.version:
+            cure = "Name a version below this one."
+            what = f"an upcaster of the context is from version {one.sequence!r}"
+            raise _wrong(spec, what, cure)
+    named = [(one.type, one.sequence) for one in (*spec.upcasters, *spec.context_upcasters)]
+    for kind, number in named:
+        if named.count((kind, number)) > 1:
+            cure = "Keep one: it lifts that shape straight to the newest."
+            raise _wrong(spec, f"two upcasters are for {kind.__name__} {number}", cure)
 
 
 def _distinct_types(spec: Spec) -> None:

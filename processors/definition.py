@@ -32,6 +32,7 @@ from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, DefinitionError, FenceError
+from refold.schemas.evolve import Upcasts
 from refold.schemas.shapes import Choice, Entries, Items, Record, Shape
 
 States = tuple[str, ...]
@@ -86,6 +87,8 @@ class Definition:
     """Makes the copy that a user's function sees, where the context holds lists or maps: they
     could be changed behind the fold's back, and a map would come back from a snapshot in another
     order. None: the context cannot change and is handed over itself."""
+    context_upcasts: Upcasts
+    """Older version → what lifts a context that comes over from it."""
     spec: Spec
 
     def accepts(self, state: str) -> tuple[str, ...]:
@@ -214,7 +217,7 @@ def takes_step(function: Function) -> bool:
 
 def compiled(spec: Spec) -> Definition:
     """Compile a spec that `check` has passed."""
-    codecs: dict[type, Codec[Any]] = {kind: codec_of(kind) for kind in spec.events()}
+    codecs: dict[type, Codec[Any]] = {kind: _codec(spec, kind) for kind in spec.events()}
     states = spec.states()
     statuses = dict(spec.waits) | {final.state: final.status for final in spec.finals}
     return Definition(
@@ -241,8 +244,15 @@ def compiled(spec: Spec) -> Definition:
         positions={one: index for index, one in enumerate(states)},
         fresh=fresh_context(spec.context),
         copied=_copier(canonical_of(spec.context)),
+        context_upcasts={one.sequence: one.lift for one in spec.context_upcasters},
         spec=spec,
     )
+
+
+def _codec(spec: Spec, kind: type) -> Codec[Any]:
+    """The shared codec of an event type; one of this definition's own where it has upcasters."""
+    upcasts = {one.sequence: one.lift for one in spec.upcasters if one.type is kind}
+    return Codec(kind, upcasts) if upcasts else codec_of(kind)
 
 
 def _copier(canonical: Canonical[Any]) -> Callable[[Any], Any] | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from refold.processors.definition import Definition
 from refold.processors.fingerprint import code_fingerprint
+from refold.processors.form import called
 from refold.processors.outline import Box, guard_words, outline
 
 
@@ -28,7 +29,7 @@ class Change(msgspec.Struct, frozen=True):
 
     how: How
     part: str
-    """state, transition, sends, command, policy, invariant, setting or code."""
+    """state, transition, sends, command, policy, invariant, upcaster, setting or code."""
     name: str
     before: str = ""
     after: str = ""
@@ -99,6 +100,13 @@ def _invariants(definition: Definition) -> dict[str, str]:
     }
 
 
+def _upcasters(definition: Definition) -> dict[str, str]:
+    spec = definition.spec
+    told = {f"{one.type.__name__} {one.sequence}": called(one.lift) for one in spec.upcasters}
+    told |= {f"context {one.sequence}": called(one.lift) for one in spec.context_upcasters}
+    return {name: lift or "" for name, lift in told.items()}
+
+
 def _settings(definition: Definition) -> dict[str, str]:
     limits = msgspec.to_builtins(definition.limits).items()
     told = {f"limits.{name}": str(value) for name, value in limits}
@@ -120,6 +128,10 @@ def _code(definition: Definition) -> dict[str, str]:
         before = sum(other.state == entry.state for other in spec.entries[:index])
         things[f"send of {entry.state}/{before}"] = entry.send
     things |= {f"invariant {one.name}": one.holds for one in spec.invariants}
+    things |= {
+        f"upcaster of {one.type.__name__} {one.sequence}": one.lift for one in spec.upcasters
+    }
+    things |= {f"context from version {one.sequence}": one.lift for one in spec.context_upcasters}
     return {
         name: code_fingerprint(thing)[:12] for name, thing in things.items() if thing is not None
     }
@@ -132,6 +144,7 @@ _PARTS: Final = {
     "command": _commands,
     "policy": _policies,
     "invariant": _invariants,
+    "upcaster": _upcasters,
     "setting": _settings,
     "code": _code,
 }

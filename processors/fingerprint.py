@@ -68,6 +68,7 @@ def _roots(spec: Spec) -> Iterable[object]:
     yield from (command.type for command in spec.commands)
     yield from spec.events()
     yield from (invariant.holds for invariant in spec.invariants)
+    yield from (one.lift for one in (*spec.upcasters, *spec.context_upcasters))
 
 
 def _package_of(thing: object) -> str:
@@ -119,6 +120,20 @@ def _graph(spec: Spec, walk: "_Walk") -> dict[str, Any]:
             [one.name, walk.refer(one.holds), None if one.states is None else sorted(one.states)]
             for one in spec.invariants
         ],
+        **_upcasters(spec, walk),
+    }
+
+
+def _upcasters(spec: Spec, walk: "_Walk") -> dict[str, Any]:
+    """Nothing without them: such a graph has the fingerprint that it had before there were any."""
+    declared = {"upcasters": spec.upcasters, "context_upcasters": spec.context_upcasters}
+    return {
+        name: {
+            f"{one.type.__name__}/{one.sequence}": walk.refer(one.lift)
+            for one in sorted(several, key=lambda one: (one.type.__name__, one.sequence))
+        }
+        for name, several in declared.items()
+        if several
     }
 
 

@@ -19,7 +19,7 @@ from refold.processors.effects import Step
 from refold.processors.engine_events import PREFIX, REDRIVE, TERMINATE
 from refold.processors.instance import Instance
 from refold.processors.queues import queue_behind, redrive, settle, terminate
-from refold.processors.reading import Unreadable, decoded, unreadable
+from refold.processors.reading import PARKING, Unreadable, decoded, unreadable
 from refold.processors.records import ENTRY_BYTES, park, refuse
 from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
@@ -143,8 +143,8 @@ def _seen(instance: Instance, event: EventRecord) -> Step | None:
 def _unread(
     definition: Definition, instance: Instance | None, event: EventRecord, reason: Reason
 ) -> Step:
-    """A value that cannot be read is poison; an unknown schema parks an instance (P27)."""
-    if reason.code is not Code.SCHEMA_UNKNOWN or instance is None:
+    """A value that cannot be read is poison; what can be cured parks an instance (P27)."""
+    if reason.code not in PARKING or instance is None:
         return Step(Verdict.POISON, instance, reason=reason)
     if instance.more.parked is not None:
         return queue_behind(definition, instance, instance.more.parked, event)

@@ -64,7 +64,22 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
             {"name": one.name, "states": None if one.states is None else list(one.states)}
             for one in spec.invariants
         ],
+        **_upcasters(spec),
     }
+
+
+def _upcasters(spec: Spec) -> dict[str, Any]:
+    """Nothing for a graph without them."""
+    found = {
+        "upcasters": [
+            {"event": codec_of(one.type).name, "sequence": one.sequence, "lift": called(one.lift)}
+            for one in spec.upcasters
+        ],
+        "context_upcasters": [
+            {"version": one.sequence, "lift": called(one.lift)} for one in spec.context_upcasters
+        ],
+    }
+    return {name: several for name, several in found.items() if several}
 
 
 def called(function: Function | None) -> str | None:

@@ -22,8 +22,10 @@ from refold.processors.spec import (
     Limits,
     Rule,
     Spec,
+    Upcaster,
 )
 from refold.processors.status import RunStatus
+from refold.schemas.evolve import Upcast
 from refold.schemas.limits import DEDUP_ENTRIES
 
 __all__ = ["ANY", "Late", "Limits", "RunStatus", "StateGraph", "StepInfo", "Transitions"]
@@ -194,6 +196,41 @@ class StateGraph(Generic[C]):
         """
         where = None if states is None else _several(states)
         self._open().invariants.append(Invariant(name, holds, where))
+
+    def upcast(self, event: type, *, sequence: int) -> Callable[[Upcast], Upcast]:
+        """Declare how events of an older schema are read. Use as a decorator.
+
+        The function gets the old fields as a dict (records inside as dicts) and gives all new
+        ones, straight to the newest shape. It is pure and a part of the fold: changing it is a
+        new version. What Avro's rules of resolution can read needs none.
+
+        Args:
+            event: Event type of this graph.
+            sequence: Number of the old schema on the schema topic: 1 for the type's first one.
+        """
+
+        def register(lift: Upcast) -> Upcast:
+            self._open().upcasters.append(Upcaster(event, sequence, lift))
+            return lift
+
+        return register
+
+    def upcast_context(self, *, from_version: int) -> Callable[[Upcast], Upcast]:
+        """Declare how an instance's context comes over from an older version. Use as a decorator.
+
+        Asked when a redrive takes an instance to this version (P14); the function gets the old
+        context's fields as plain values. Without one the old fields must load as they are.
+
+        Args:
+            from_version: The version that the instance is on.
+        """
+
+        def register(lift: Upcast) -> Upcast:
+            spec = self._open()
+            spec.context_upcasters.append(Upcaster(spec.context, from_version, lift))
+            return lift
+
+        return register
 
     def build(self) -> Definition:
         """Check everything and compile it, once; later calls give the same definition.

@@ -15,7 +15,7 @@ from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Resolution, Send, Step
 from refold.processors.engine_events import Redrive, Terminate
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
-from refold.processors.reading import Unreadable, read
+from refold.processors.reading import PARKING, Unreadable, read
 from refold.processors.records import (
     as_one,
     event_of,
@@ -94,7 +94,7 @@ def _again(definition: Definition, instance: Instance, event: EventRecord) -> St
     """Judge a record that was remembered before: past dedup and queue."""
     data = read(definition, event)
     if type(data) is Unreadable:
-        if data.reason.code is Code.SCHEMA_UNKNOWN:
+        if data.reason.code in PARKING:
             return park(definition, instance, event, data.reason)
         return Step(Verdict.POISON, instance, reason=data.reason)
     return advance(definition, instance, event, data)
@@ -203,7 +203,8 @@ def _moved(old: Definition, new: Definition, instance: Instance) -> Instance | s
 def _carried(old: Definition, new: Definition, context: Any) -> Any:
     """A context through its canonical form into another version's class."""
     try:
-        return new.canonical.decode(old.canonical.encode(context))
+        upcast = new.context_upcasts.get(old.version)
+        return new.canonical.decode(old.canonical.encode(context), upcast)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # whatever the new class says to the old context

@@ -4,7 +4,7 @@ Law of this module: total. A type that the definition does not know is not read:
 refuse it, or a final state's default will take it.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.verdicts import Reason
+
+PARKING: Final = frozenset({Code.SCHEMA_UNKNOWN, Code.UPCASTER_RAISED})
+"""Reasons that park an existing instance: a schema that comes later or a new version cures them."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):

@@ -103,6 +103,17 @@ class CommandSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Upcaster:
+    """A pure function from the fields of an older shape to the newest ones."""
+
+    type: type
+    """The event type, or the context's class."""
+    sequence: int
+    """Of the old schema on the schema topic; of a context: the older version."""
+    lift: Function
+
+
+@dataclass(frozen=True, slots=True)
 class FinalState:
     """A final state: what it does with late events and what it means for the run."""
 
@@ -139,6 +150,9 @@ class Spec:
     finals: list[FinalState] = field(default_factory=list)
     waits: list[tuple[str, RunStatus]] = field(default_factory=list)
     invariants: list[Invariant] = field(default_factory=list)
+    upcasters: list[Upcaster] = field(default_factory=list)
+    """Of event types."""
+    context_upcasters: list[Upcaster] = field(default_factory=list)
 
     def states(self) -> tuple[str, ...]:
         """Every state that is named anywhere, the initial one first, in order of appearance."""

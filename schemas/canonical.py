@@ -97,13 +97,18 @@ class Canonical(Generic[T]):
 
         Args:
             data: What `encode` gave, now or in an earlier release.
-            upcast: Takes the old fields as plain values and gives the new ones.
+            upcast: Takes the old fields as plain values and gives the new ones, or the object.
 
         Raises:
-            RecordError: UNDECODABLE, the bytes are damaged or do not fit the class.
+            RecordError: UNDECODABLE, the bytes are damaged or do not fit the class; NOT_STORABLE,
+                what the upcaster gave cannot be stored.
         """
         value = unpack(data)
-        return self.from_value(value if upcast is None else upcast(value))
+        if upcast is None:
+            return self.from_value(value)
+        given = upcast(value)
+        lifted: T = given if isinstance(given, self.cls) else self.from_value(given)
+        return self.from_value(unpack(self.encode(lifted)))  # as it comes back from a snapshot
 
 
 def canonical_of(cls: type[T]) -> Canonical[T]:

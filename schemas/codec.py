@@ -6,6 +6,7 @@ damage. Both are plain functions held in slots, because they run for every recor
 """
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from refold.schemas.annotations import shape_of
@@ -20,20 +21,27 @@ from refold.schemas.derive import (
     text_of,
 )
 from refold.schemas.errors import Code, InvariantViolation, RecordError
-from refold.schemas.evolve import Upcast, build, foreign_shape
+from refold.schemas.evolve import Upcast, Upcasts, build, foreign_shape
 from refold.schemas.faults import fault_in
 from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
 from refold.schemas.given import given_schema
 from refold.schemas.reading import Reader, Unresolvable, reader_of
 from refold.schemas.shapes import Record
-from refold.schemas.varint import Damage
 from refold.schemas.writing import writer_of
 
 T = TypeVar("T")
 
 
+NO_UPCASTS: Final[Upcasts] = MappingProxyType({})
+
+
 class Codec(Generic[T]):
     """Bytes ↔ objects of one class.
+
+    Args:
+        cls: The user's class.
+        upcasts: Its upcasters, for whoever teaches it older schemas (`Registry.teach`). A codec
+            with some of them is its owner's alone; `codec_of` shares those without.
 
     Attributes:
         name: Avro full name: the type of the event or command.
@@ -45,15 +53,17 @@ class Codec(Generic[T]):
         encode: `encode(obj) -> bytes`: C3 01, fingerprint, body. Raises RecordError
             NOT_STORABLE naming the field; nothing is coerced.
         decode: `decode(value) -> obj`. Raises RecordError UNDECODABLE for any damage,
-            SCHEMA_UNKNOWN for a fingerprint that no `add_writer` has brought.
+            SCHEMA_UNKNOWN for a fingerprint that no `add_writer` has brought, UPCASTER_RAISED.
     """
 
     __slots__ = (
         "_readers", "cls", "decode", "encode", "fingerprint", "name", "schema", "shape", "text",
+        "upcasts",
     )  # fmt: skip
 
-    def __init__(self, cls: type[T]) -> None:
+    def __init__(self, cls: type[T], upcasts: Upcasts = NO_UPCASTS) -> None:
         self.cls = cls
+        self.upcasts = upcasts
         shape = shape_of(cls)
         given = given_schema(cls, shape)
         self.shape: Record = shape if given is None else given[1]
@@ -113,13 +123,25 @@ class Codec(Generic[T]):
 
     def _lifted(self, read: Reader, upcast: Upcast) -> Reader:
         def lifted(data: bytes, at: int) -> Any:
-            found = build(self.shape, upcast(read(data, at)))
+            old = read(data, at)
+            try:
+                found = build(self.shape, upcast(old))
+            except Exception as error:
+                raise self._failed(f"raised {type(error).__name__}: {error}") from error
             fault = fault_in(self.shape, found, self.name, utc=False)
             if fault:
-                raise Damage(f"its upcaster gave a value that does not fit: {fault}")
+                raise self._failed(f"gave a value that does not fit: {fault}")
             return found
 
         return lifted
+
+    def _failed(self, what: str) -> RecordError:
+        return RecordError(
+            Code.UPCASTER_RAISED,
+            f"The upcaster of an older schema of {self.name} {what}.",
+            "Mend it in a new version of the definition, then redrive the record to it.",
+            type=self.name,
+        )
 
 
 def codec_of(cls: type[T]) -> Codec[T]:
@@ -164,6 +186,8 @@ def _decode(name: str, readers: dict[bytes, tuple[str, Reader]]) -> Callable[[by
             return readers[value[:HEAD_BYTES]][1](value, HEAD_BYTES)
         except KeyError:
             pass  # no such reader, or a KeyError from inside one: told apart below
+        except RecordError:
+            raise  # an upcaster failed
         except Exception as error:
             raise _damaged(name, error) from error
         if value[:HEAD_BYTES] in readers:

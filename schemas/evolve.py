@@ -3,8 +3,8 @@
 Law of this module: the log is for ever, so a new schema must read what every older one wrote
 (Avro's "backward"), and read it right: a rename, a promotion that loses digits or another
 scale is refused, although some of it would decode. What cannot be expressed so is an upcaster:
-a pure function from the old fields to the new ones, named by (type, sequence), applied at the
-edge, so that reducers see one shape only.
+a pure function from the old fields straight to the newest, named by (type, sequence), applied at
+the edge, so that reducers see one shape only.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,11 @@ from refold.schemas.shapes import (
 )
 
 Upcast = Callable[[dict[str, Any]], Any]
-"""Takes the old fields, records inside as dicts; gives the new fields or the new object."""
+"""Takes the old fields, records inside as dicts; gives the new fields or the new object. Pure."""
+
+Upcasts = Mapping[int, Upcast]
+"""Upcasters of one type by the sequence that their old schema has on the schema topic; of one
+context by the version of the definition that the record was on."""
 
 _WIDER: Final = {
     ("int", "long"),
@@ -36,40 +40,6 @@ _WIDER: Final = {
     ("string", "bytes"),
 }
 """Promotions that keep every value: Avro also allows long → double, which loses digits."""
-
-
-class Upcasters:
-    """Functions from old shapes to the newest, by (type, sequence).
-
-    The sequence of an event's or command's schema is its number on the schema topic; that of a
-    context is the version of the definition whose snapshot holds it.
-    """
-
-    def __init__(self) -> None:
-        self._functions: dict[tuple[str, int], Upcast] = {}
-
-    def of(self, name: str, sequence: int) -> Callable[[Upcast], Upcast]:
-        """Register the decorated function for one old schema of a type.
-
-        Raises:
-            DefinitionError: DEFINITION_INVALID, there is one already.
-        """
-
-        def register(function: Upcast) -> Upcast:
-            if (name, sequence) in self._functions:
-                raise DefinitionError(
-                    Code.DEFINITION_INVALID,
-                    f"There are two upcasters for {name}, sequence {sequence}.",
-                    "Keep one: it lifts that shape straight to the newest.",
-                )
-            self._functions[name, sequence] = function
-            return function
-
-        return register
-
-    def find(self, name: str, sequence: int) -> Upcast | None:
-        """The upcaster of a schema; None where Avro's rules of resolution are enough."""
-        return self._functions.get((name, sequence))
 
 
 def incompatibilities(old: Any, new: Any) -> list[str]:

@@ -6,7 +6,7 @@ logical types, scale) are a collision, the earlier one counts and the other is r
 defaults and aliases say nothing about bytes: schemas that differ in those only are one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from refold.schemas.derive import (
     sha256_of,
 )
 from refold.schemas.errors import Code, DefinitionError, RecordError
-from refold.schemas.evolve import Upcasters, incompatibilities
+from refold.schemas.evolve import incompatibilities
 
 Headers = list[tuple[str, bytes]]
 
@@ -129,10 +129,15 @@ class Registry:
             first, known = known, first
         raise _collision(first, known)
 
-    def propose(self, text: str, workflow: str) -> Known:
+    def propose(self, text: str, workflow: str, lifted: Container[int] = ()) -> Known:
         """Check a schema that wants to be used; gives it with its sequence, without adding it.
 
         A schema that stands already is given as it stands.
+
+        Args:
+            text: Avro schema as JSON.
+            workflow: Whose.
+            lifted: Sequences of older schemas that an upcaster reads: they may differ at will.
 
         Raises:
             DefinitionError: SCHEMA_INVALID; SCHEMA_COLLISION; or SCHEMA_INCOMPATIBLE, it would
@@ -147,23 +152,30 @@ class Registry:
                 raise DefinitionError(error.code, error.what, error.cure, **error.where)
             return standing
         for each in older:
+            if each.sequence in lifted:
+                continue
             faults = incompatibilities(parse_text(each.text), parse_text(text))
             if faults:
                 raise DefinitionError(
                     Code.SCHEMA_INCOMPATIBLE,
                     f"{wanted.type} cannot read what its schema number {each.sequence} wrote: "
                     f"{'; '.join(faults)}.",
-                    "Give new fields a default, keep types and names, or use a new type.",
+                    "Give new fields a default, keep types and names, give an upcaster for that"
+                    " schema, or use a new type.",
                     type=wanted.type,
                 )
         sequence = max((each.sequence for each in older), default=0) + 1
         return known_of(text, workflow, sequence)
 
-    def teach(self, codec: Codec[Any], upcasters: Upcasters | None = None) -> list[RecordError]:
-        """Let a codec read every known schema of its type; gives those that it cannot read."""
+    def teach(self, codec: Codec[Any]) -> list[RecordError]:
+        """Let a codec read every known schema of its type; gives those that it cannot read.
+
+        What its own schema wrote is never lifted, whatever sequence that schema has here.
+        """
         refused: list[RecordError] = []
         for known in self.of_type(codec.name):
-            upcast = upcasters.find(known.type, known.sequence) if upcasters else None
+            own = known.fingerprint == codec.fingerprint
+            upcast = None if own else codec.upcasts.get(known.sequence)
             try:
                 codec.add_writer(known.text, upcast)
             except RecordError as error:

@@ -22,6 +22,7 @@ from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.registry import Registry, known_of
 from refold.schemas.verdicts import DECIDED, Decision, Verdict
 
 Key = tuple[str, str]
@@ -168,6 +169,22 @@ class Driver:
     ) -> Step:
         fact = (codec.name, codec.encode(order))
         return self.send(instance, fact, source=f"/refold/operator/{who}", tenant=tenant)
+
+    def learn(self, *written: type) -> None:
+        """Know older schemas too, as if they stood on the schema topic in this order.
+
+        Args:
+            written: Classes that events on the log were once written with; the first of a type
+                has sequence 1. The workflow's own types need not be named.
+        """
+        registry = Registry()
+        for kind in written:
+            text = codec_of(kind).text
+            number = len(registry.of_type(codec_of(kind).name)) + 1
+            registry.add(known_of(text, self.workflow.name, number))
+        for definition in self.workflow.versions.values():
+            for codec in definition.events.values():
+                registry.teach(codec)
 
     def pass_ms(self, milliseconds: int) -> None:
         """Let time pass."""

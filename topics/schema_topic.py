@@ -89,19 +89,27 @@ class SchemaTopic:
             ServerError: KAFKA_AWAY, KAFKA_REFUSED or TOPIC_MISSING.
         """
         self.refresh()
-        wanted = [(codec, self.registry.propose(codec.text, workflow)) for codec in codecs]
-        new = [known for _, known in wanted if self.registry.find(known.fingerprint) is None]
+        several = list(codecs)
+        new = self._new(several, workflow)
         for known in new:
             _produce(producer, self.topic, known)
         if new:
             self.refresh()
-            for codec, _ in wanted:  # somebody may have published at the same moment
-                self.registry.propose(codec.text, workflow)
+            self._new(several, workflow)  # somebody may have published at the same moment
         return new
 
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+    def _new(self, codecs: Iterable[Codec[Any]], workflow: str) -> list[Known]:
+        """Those that do not stand yet, each judged with those before it already there."""
+        trial, new = Registry(self.registry), []
+        for codec in codecs:
+            known = trial.propose(codec.text, workflow, codec.upcasts)
+            if trial.find(known.fingerprint) is None:
+                new.append(trial.add(known))
+        return new
 
     def _accept(self, message: Message) -> Known:
         pairs = headers_of(message)

@@ -9,7 +9,7 @@ import pytest
 
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.errors import Code, DefinitionError, RecordError
-from refold.schemas.evolve import Upcasters, incompatibilities
+from refold.schemas.evolve import incompatibilities
 from refold.schemas.shapes import WasNamed
 from refold.schemas.types import Event
 
@@ -176,14 +176,12 @@ class Placed(Event, frozen=True):
 
 def test_an_upcaster_lifts_an_old_record_to_the_newest_shape() -> None:
     old = struct("Placed", ("item", struct("Line", ("sku", str))), ("word", str))
-    upcasters = Upcasters()
 
-    @upcasters.of("Placed", 1)
-    def _(fields: dict[str, Any]) -> dict[str, Any]:
+    def lift(fields: dict[str, Any]) -> dict[str, Any]:
         return {"lines": [fields["item"]], "mark": fields["word"], "first": fields["item"]}
 
     codec = Codec(Placed)
-    codec.add_writer(codec_of(old).text, upcasters.find("Placed", 1))
+    codec.add_writer(codec_of(old).text, lift)
     inner = old.__annotations__["item"]
 
     assert codec.decode(codec_of(old).encode(old(inner("s1"), "A"))) == Placed(
@@ -191,19 +189,22 @@ def test_an_upcaster_lifts_an_old_record_to_the_newest_shape() -> None:
     )
     with pytest.raises(RecordError) as caught:
         codec.decode(codec_of(old).encode(old(inner("s1"), "no mark")))
-    assert caught.value.code is Code.UNDECODABLE
+    assert caught.value.code is Code.UPCASTER_RAISED
     assert "Placed.mark" in caught.value.what
-    with pytest.raises(DefinitionError):
-        upcasters.of("Placed", 1)(lambda fields: fields)
 
 
-def test_an_upcaster_that_raises_makes_its_record_undecodable() -> None:
+def test_an_upcaster_that_raises_is_told_apart_from_damage() -> None:
     old = struct("Placed", ("word", str))
     codec = Codec(Placed)
     codec.add_writer(codec_of(old).text, lambda fields: fields["nothing"])
 
+    value = codec_of(old).encode(old("x"))
     with pytest.raises(RecordError) as caught:
-        codec.decode(codec_of(old).encode(old("x")))
+        codec.decode(value)
+    assert caught.value.code is Code.UPCASTER_RAISED
+    assert "KeyError: 'nothing'" in caught.value.what
+    with pytest.raises(RecordError) as caught:
+        codec.decode(value[:-1])
     assert caught.value.code is Code.UNDECODABLE
 
 

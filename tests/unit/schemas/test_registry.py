@@ -10,7 +10,6 @@ import pytest
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.derive import sha256_of
 from refold.schemas.errors import Code, DefinitionError, RecordError
-from refold.schemas.evolve import Upcasters
 from refold.schemas.registry import Known, Registry, from_record, known_of, to_record
 from refold.schemas.shapes import Digits
 
@@ -95,11 +94,30 @@ def test_a_codec_is_taught_every_schema_of_its_type() -> None:
     assert [error.code for error in refused] == [Code.SCHEMA_INCOMPATIBLE]
     read: Any = codec.decode(codec_of(first).encode(first(3)))
     assert (read.amount, read.note) == (3, "none")
-    upcasters = Upcasters()
-    upcasters.of("Paid", 3)(lambda fields: {"amount": len(fields["word"])})
-    assert registry.teach(codec, upcasters) == []
-    read = codec.decode(codec_of(other).encode(other("four")))
+    lifting = Codec(newest, {3: lambda fields: {"amount": len(fields["word"])}})
+    assert registry.teach(lifting) == []
+    read = lifting.decode(codec_of(other).encode(other("four")))
     assert (read.amount, read.note) == (4, "none")
+
+
+def test_what_its_own_schema_wrote_is_never_lifted() -> None:
+    """A namespace that begins with the newest class: there it has the first sequence."""
+    newest = paid(("amount", int))
+    codec = Codec(newest, {1: lambda fields: {"amount": fields["word"]}})
+
+    assert Registry([known(newest, 1)]).teach(codec) == []
+    read: Any = codec.decode(codec.encode(newest(3)))
+    assert read.amount == 3
+
+
+def test_a_schema_that_an_upcaster_reads_may_differ_at_will() -> None:
+    first = paid(("name", str))
+    registry = Registry([known(first, 1)])
+    text = codec_of(paid(("amount", int))).text
+
+    with pytest.raises(DefinitionError):
+        registry.propose(text, "order")
+    assert registry.propose(text, "order", lifted={1}).sequence == 2
 
 
 def test_a_schema_record_comes_back_as_it_was() -> None:
