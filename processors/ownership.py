@@ -4,8 +4,9 @@ Law of this module: runs in a thread of its own, never touches the group's consu
 follows P5 step by step. What it brings back is data; the loop decides whether it still wants it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Lock
 from typing import Final, Protocol, TypeVar
 
@@ -287,14 +288,22 @@ class Taker:
         Raises:
             ServerError: Kafka or PostgreSQL is away; nothing was judged.
         """
-        facts = topic_facts(self._admin.client, topic, ANSWER_S)
         try:
+            facts = topic_facts(self._admin.client, topic, ANSWER_S)
             self._preflight(facts)
         except FenceError as fence:
             return {each.number: fence for each in owned}
+        except ServerError as error:
+            if error.code != Code.TOPIC_MISSING:
+                raise
+            # Fenced at once: what is made under its name next is another log (LOG_REPLACED), and
+            # the client would read on there from the old position.
+            gone = FenceError(error.code, error.what, error.cure, **error.where)
+            return {each.number: gone for each in owned}
         found: dict[int, FenceError] = {}
         for each in owned:
-            low, high = _ends(self._admin.client, TopicPartition(topic, each.number))
+            with _asking(topic, each.number):
+                low, high = _ends(self._admin.client, TopicPartition(topic, each.number))
             for finding in judge_partition(facts, each.number, each, low, high):
                 found.setdefault(each.number, finding.fence())
         return found
@@ -389,6 +398,19 @@ class Held(Stored, Protocol):
         ...
 
 
+@contextmanager
+def _asking(topic: str, partition: int) -> Iterator[None]:
+    """Turn what the admin client raises into an error of ours."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as failure:
+        raise ServerError(
+            Code.KAFKA_AWAY,
+            f"Kafka did not answer for {topic}[{partition}]: {failure}.",
+            "Check that the brokers are reachable; refold goes on trying.",
+        ) from failure
+
+
 def _ends(admin: AdminClient, place: TopicPartition) -> tuple[int, int]:
     low = admin.list_offsets({place: EARLIEST})[place].result(ANSWER_S)
     high = admin.list_offsets({place: LATEST})[place].result(ANSWER_S)
@@ -402,15 +424,9 @@ def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int)
         ServerError: KAFKA_AWAY.
     """
     here = TopicPartition(facts.topic, partition)
-    try:
+    with _asking(facts.topic, partition):
         low, high = _ends(admin, here)
         offset, metadata = group_offset(admin, group, here)
-    except (KafkaException, TimeoutError) as failure:
-        raise ServerError(
-            Code.KAFKA_AWAY,
-            f"Kafka did not answer for {facts.topic}[{partition}]: {failure}.",
-            "Check that the brokers are reachable; refold goes on trying.",
-        ) from failure
     return LogFacts(
         topic=facts.topic,
         partition=partition,

@@ -129,14 +129,35 @@ def test_b005_a_topic_that_was_made_anew_is_another_log_at_whatever_length(
     assert len(one.sent()) == 10
 
 
-def test_b005_a_topic_that_is_made_anew_under_a_running_worker_is_noticed(one: Stage) -> None:
+def test_b005_a_topic_that_vanishes_is_missed_and_what_takes_its_name_is_not_read(
+    one: Stage,
+) -> None:
     """B005 with the consumer running: old snapshots are not mixed with new events."""
     one.place(*one.names(0, 10))
     with one.working(preflight_s=0.3) as worker:
         one.until_saved()
+        one.until_codes(worker, {0: ""})
         before = one.saved()
         one.delete_topics(one.topic())
+        one.until_codes(worker, {0: Code.TOPIC_MISSING})
         one.make_topics()
+        one.place(*(f"new-{each}" for each in range(30)))
+        one.until_codes(worker, {0: Code.LOG_REPLACED})
+    assert one.saved() == before
+    assert len(one.sent()) == 10
+
+
+def test_b005_a_topic_that_is_made_anew_at_once_is_noticed_by_the_next_preflight(
+    one: Stage,
+) -> None:
+    """B005: the client does not tell; what is fenced then moves no further."""
+    one.place(*one.names(0, 10))
+    with one.working(preflight_s=0.3) as worker:
+        one.until_saved()
+        one.delete_topics(one.topic())
+        one.make_topics()
+        one.until_codes(worker, {0: Code.LOG_REPLACED})
+        before = one.saved()
         one.place(*(f"new-{each}" for each in range(30)))
         one.until_codes(worker, {0: Code.LOG_REPLACED})
     assert one.saved() == before
