@@ -48,16 +48,14 @@ app = typer.Typer(
 )
 
 
-def _no_store(definition: Definition, tenant: str, instance: str) -> draw.Standing:
-    raise UsageError(
-        Code.BAD_SETTING,
-        f"Where {tenant}/{definition.name}/{instance} stands is in PostgreSQL, which is not set.",
-        "Set REFOLD_POSTGRES, or leave out --instance.",
-    )
+def _in_rows(definition: Definition, tenant: str, instance: str) -> draw.Standing:
+    from refold.cli.look import standing  # noqa: PLC0415  # a picture alone loads no client
+
+    return standing(definition.name, tenant, instance)
 
 
-locate: Locate = _no_store
-"""Replaced where a store is at hand; `show` asks it for `--instance`."""
+locate: Locate = _in_rows
+"""Asked for `--instance`: by the rows in PostgreSQL."""
 
 
 @app.command("show")

@@ -26,6 +26,7 @@ from refold.processors.inspection import (
     look_of_row,
     not_found,
 )
+from refold.processors.outline import Standing
 from refold.processors.partition import Key
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.snapshots.queries import InstanceView
@@ -177,6 +178,28 @@ def find(settings: Settings, key: Key, workflow: str) -> InstanceView:
             "Name one of them with --workflow.",
         )
     return found[0]
+
+
+def standing(workflow: str, tenant: str, instance: str) -> Standing:
+    """Where an instance stands in the picture of its definition, by its rows.
+
+    Raises:
+        UsageError: NOT_FOUND.
+        ServerError: PostgreSQL is away.
+    """
+    settings = load_settings()
+    row = find(settings, (tenant, instance), workflow)
+    past = _history(settings, workflow, (tenant, instance))
+    applied = [each for each in past if each.transition and each.verdict == "applied"]
+    states = {each.state_before for each in applied} | {each.state_after for each in applied}
+    note = f"parked: {row.failure_code}" if row.failure_code else row.run_status
+    return Standing(
+        instance=instance,
+        state=row.state,
+        visited=frozenset(states - {""}),
+        taken=frozenset(each.transition for each in applied),
+        note=note,
+    )
 
 
 def _history(settings: Settings, workflow: str, key: Key) -> list[Happened]:

@@ -99,3 +99,14 @@ def test_an_instance_that_is_not_there_is_named(placed: World, refold: Run) -> N
         assert code == 2
         assert "acme/o-9" in told
     assert placed.end() == 5
+
+
+def test_an_instance_is_shown_in_the_picture_of_its_graph(placed: World, refold: Run) -> None:
+    code, told, _ = refold("graph", SPEC, "--mermaid", "--instance", "o-1", "--tenant", "acme")
+    assert code == 0
+    assert "class s3 here" in told
+    assert "class s0,s1,s2 been" in told
+    code, _, told = refold("graph", SPEC, "--instance", "o-9", "--tenant", "acme")
+    assert code == 2
+    assert "acme/o-9" in told
+    assert placed.end() == 5

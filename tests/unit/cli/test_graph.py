@@ -192,7 +192,6 @@ def test_a_module_that_does_not_import_is_named_with_its_line(
         ["graph", ORDER, "--json", "--mermaid"],
         ["graph", ORDER, "--version", "9"],
         ["graph", ORDER, "--workflow", "absent"],
-        ["graph", ORDER, "--instance", "7"],
         ["graph", "diff", ORDER],
         ["graph", ORDER, "--wrong"],
     ],
