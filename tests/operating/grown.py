@@ -1,8 +1,9 @@
 """A graph whose second version has other shapes: a field added, one renamed, one split."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from refold import ANY, Command, Context, Event, Late, StateGraph, replace
+from refold.processors.definition import Buildable
 from refold.schemas.shapes import WasNamed
 
 
@@ -101,4 +102,4 @@ new.on("open", Closed, to="closed")
 new.enter("closed", send=lambda ctx, _: Thank(name=f"{ctx.last}, {ctx.first}"))
 new.final("closed", late={ANY: Late.RECORD})
 
-both = [old, new]
+both: Final[list[Buildable]] = [old, new]
