@@ -55,7 +55,7 @@ bench: $(READY) ## Measure the product beside the bare loops; results go to benc
 
 chaos: $(READY) ## The whole crash matrix, with repeats (make test runs a sample of it).
 	@echo "==> crash matrix"
-	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest tests/crash $(PYTEST_ARGS)
+	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest tests/crash tests/kafka/test_loan.py $(PYTEST_ARGS)
 
 lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's jars.
 	@echo "==> requirements.lock"

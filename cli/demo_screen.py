@@ -45,7 +45,8 @@ class Step(msgspec.Struct):
     state: str
     event: str
     sent: str
-    updates: int = 0
+    more: int = 0
+    """Events that it took without leaving."""
 
 
 def screen(desks: int, played: Played, proof: Proof, shell: Path | None) -> RenderableType:
@@ -136,7 +137,7 @@ def _way(one: Incident, takeover: Takeover) -> Group:
     for place, step in enumerate(steps[-STEPS:], 1 + max(0, len(steps) - STEPS)):
         last = place == len(steps)
         mark, style = (" ◉", "black on yellow") if last else (" ○" if place == 1 else " │", "")
-        more = f"+ {step.updates} update{'s' * (step.updates > 1)}" if step.updates else ""
+        more = f"+ {step.more} event{'s' * (step.more > 1)}" if step.more else ""
         told.add_row(
             mark, Text(step.state, style=style), Text(step.event, style="dim"), step.sent,
             Text(more, style="dim"),
@@ -151,7 +152,7 @@ def _steps(one: Incident) -> Iterator[Step]:
         if each.verdict != "applied":
             continue
         if each.state_after == step.state and not each.commands:
-            step.updates += 1
+            step.more += 1
             continue
         yield step
         sent = ", ".join(SAYS.get(key.split(":")[-3], key) for key in each.commands)
@@ -169,12 +170,12 @@ def _drawn(one: Incident) -> Path:
 
 
 def _next(one: Incident, shell: Path | None) -> Table:
-    lines = [(f"refold graph {SPEC} --svg incident.svg", "as a picture")]
+    lines = [(f"refold graph {SPEC}", "the workflow as a table, or --svg FILE")]
     if shell is None:
-        lines.append(("refold demo --keep", "leaves all of it"))
+        lines.append(("refold demo --keep", "leaves all of it for a look"))
     else:
         lines = [
-            (f". {shell}", "say first where this run is"),
+            (f". {shell}", "first: where this run is"),
             (f"refold inspect {one.instance} --tenant {one.tenant}", "state and history"),
             (f"refold verify {SPEC}", "fold and compare again"),
             *lines,
