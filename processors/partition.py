@@ -171,6 +171,15 @@ class Partition:
             return None
         return f"expected fold digest {self.expected.fold}, found {found}"
 
+    def worded_otherwise(self) -> bool:
+        """At the end of silent replay: True when a command that was sent had another value.
+
+        Its key is the same, so nothing is sent twice: an alarm, no fence (P19).
+        """
+        if self.expected is None or self.position != self.silent_to:
+            return False
+        return self.digests.command.value() != self.expected.command
+
     def _forget_decisions(self) -> None:
         for known in (self.decisions, self.forced):
             for offset in list(takewhile(lambda each: each < self.position, known)):

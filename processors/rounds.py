@@ -189,6 +189,7 @@ class Rounds:
         return [
             (partitions[name], self._until_redrive(consumer, partitions[name], pairs))
             for name, pairs in runs.items()
+            if name in partitions  # an error message in between may have fenced it
         ]
 
     def _failed(self, message: Message) -> None:
@@ -281,6 +282,13 @@ class Rounds:
             return Run(partition, [], {})
         if not partition.silent:
             partition.tail = []
+            if partition.worded_otherwise():
+                _LOG.error(
+                    "commands of the tail were sent with other values than this code gives them",
+                    topic=partition.topic,
+                    partition=partition.number,
+                    code=str(Code.REPLAY_DIVERGED),
+                )
         return Run(partition, pairs[ends:], {} if ends else run.released)
 
     # The transaction.
