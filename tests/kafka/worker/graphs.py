@@ -37,21 +37,23 @@ def answer(ctx: Count, event: Counted) -> Answer:
     return Answer(text="x" * event.number if event.number > 1000 else str(ctx.total))
 
 
-def _graph(version: int) -> StateGraph[Count]:
+def answer_otherwise(ctx: Count, _: Counted) -> Answer:
+    return Answer(text=f"it is {ctx.total}")
+
+
+def _graph(version: int, *, well: bool = False, otherwise: bool = False) -> StateGraph[Count]:
     graph = StateGraph("count", version=version, context=Count, initial="new")
-    reducer = counted if version == 1 else counted_well
+    reducer = counted_well if well else counted
     graph.on("new", Counted, to="open")(reducer)
     graph.on("open", Counted, to="open")(reducer)
     graph.on("open", Closed, to="closed")
-    graph.enter("open", send=answer)
+    graph.enter("open", send=answer_otherwise if otherwise else answer)
     graph.final("closed", late={ANY: Late.RECORD})
     return graph
 
 
-def bare(version: int = 1) -> StateGraph[Count]:
-    """A graph made anew: `count` in one version."""
-    return _graph(version)
-
-
 count = Workflow("count", [_graph(1)])
-both = Workflow("count", [_graph(1), _graph(2)])
+fixed = Workflow("count", [_graph(1, well=True)])
+"""The same version with other code: what the fingerprint is there to notice."""
+reworded = Workflow("count", [_graph(1, otherwise=True)])
+both = Workflow("count", [_graph(1), _graph(2, well=True)])

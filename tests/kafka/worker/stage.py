@@ -78,11 +78,23 @@ class Stage(Scene):
             self._produce(producer, workflow, codec.encode(event), instance.encode(), headers)
         assert producer.flush(30) == 0
 
-    def put_raw(self, key: bytes | None, value: bytes | None, headers: Sequence[Any]) -> None:
-        """Put one record on the log of `order`, whatever it is."""
+    def put_raw(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Any],
+        workflow: str = "order",
+    ) -> None:
+        """Put one record on the log of a workflow, whatever it is."""
         producer = self.producer()
-        self._produce(producer, "order", value, key, headers)
+        self._produce(producer, workflow, value, key, headers)
         assert producer.flush(30) == 0
+
+    def act(self, instance: str, order: Any, *, workflow: str = "order", id_: str = "a1") -> None:
+        """Put an operator's act on the log: redrive or terminate."""
+        codec = codec_of(type(order))
+        headers = event_headers(id_, "/refold/operator/ann", codec.name, "acme")
+        self.put_raw(instance.encode(), codec.encode(order), headers, workflow)
 
     def _produce(
         self,
@@ -126,9 +138,10 @@ class Stage(Scene):
         )
 
     def fold(self, *workflows: Workflow, **options: Any) -> None:
-        """Let a worker fold and save everything on the log of `order`, and end."""
+        """Let a worker fold and save everything on the logs of these workflows, and end."""
         with self.working(*workflows, **options):
-            self.until_saved()
+            for each in workflows or (ORDER,):
+                self.until_saved(each.name)
 
     def until_saved(self, workflow: str = "order", **ends: int) -> None:
         """Wait until markers and rows stand at the ends of the log."""
@@ -261,7 +274,8 @@ class Stage(Scene):
             for table in reversed(TABLES):
                 connection.execute(f"DELETE FROM refold.workflow_{table}")
                 connection.execute(
-                    f"INSERT INTO refold.workflow_{table} SELECT * FROM kept_{table}"
+                    f"INSERT INTO refold.workflow_{table} OVERRIDING SYSTEM VALUE"
+                    f" SELECT * FROM kept_{table}"
                 )
 
     def lose_everything(self) -> None:
@@ -339,7 +353,7 @@ class Stage(Scene):
         })  # fmt: skip
 
 
-TABLES = ("partition", "snapshot", "instance", "event_log", "suspect")
+TABLES = ("partition", "snapshot", "instance", "event_log", "suspect", "definition", "choice")
 
 
 def placed(instance: str, total: int = 1) -> Given:
