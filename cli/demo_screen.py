@@ -63,7 +63,7 @@ def screen(desks: int, played: Played, proof: Proof, shell: Path | None) -> Rend
     if faults:
         verdict = "something is WRONG, and refold is to blame"
     colour = "red" if faults else "green"
-    parts = (
+    parts: tuple[RenderableType, ...] = (
         *([Text("\n".join(faults), style="bold red")] if faults else []),
         _story(desks, proof, played.takeover),
         _numbers(proof, played.takeover),
@@ -71,7 +71,7 @@ def screen(desks: int, played: Played, proof: Proof, shell: Path | None) -> Rend
         _way(proof.shown, played.takeover),
         _next(proof.shown, shell),
     )
-    spaced = [each for part in parts for each in (part, Text())]
+    spaced: list[RenderableType] = [each for part in parts for each in (part, Text())]
     return Panel(
         Group(*spaced[:-1]),
         title="[bold]refold demo[/]",
