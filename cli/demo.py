@@ -88,7 +88,8 @@ def demo(
         finally:
             onlooker.close()
         onlooker.phase("folding the whole log again in fresh processes, to compare")
-        proof = prove(set_, played)
+        with _err.status("comparing hash with hash, effect with command"):
+            proof = prove(set_, played)
         _out.print(screen(desks, played, proof, set_.shell_file() if keep else None))
     if proof.faults:
         raise typer.Exit(EXIT_WRONG)
