@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.kafka.worker.graphs import Closed, Counted, both, count, fixed, reworded
-from tests.kafka.worker.stage import Stage, codes, header
+from tests.kafka.worker.stage import Given, Stage, codes, header
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
 from refold.processors.engine_events import Redrive
@@ -138,7 +138,7 @@ def damage(stage: Stage, instance: str) -> None:
 
 def fold_in_steps(stage: Stage) -> None:
     """One order with a snapshot behind each of its steps, and a neighbour."""
-    steps = [
+    steps: list[list[Given]] = [
         [("o-1", "p", OrderPlaced(items=("pen",), total=3)), ("o-2", "p2", OrderPlaced((), 1))],
         [("o-1", "r", Reserved())],
         [("o-1", "c", Charged(receipt="r"))],
