@@ -6,7 +6,9 @@ it, and `python -m tests.docs.blocks`, run in the repository's root, writes it a
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -142,6 +144,26 @@ def _metrics() -> Iterator[Metric]:
     return StatusCollector(health).collect()
 
 
+def figures() -> str:
+    """Every figure that is measured."""
+    rows = ["| figure | unit | must be | aim |", "| --- | --- | --- | --- |"]
+    for one in _figures():
+        sign = "≥" if one.higher else "≤"
+        bounds = (f"{sign} {each:,g}" if each is not None else "" for each in (one.must, one.aim))
+        rows.append(f"| {one.title} | {one.unit} | {' | '.join(bounds)} |")
+    return "\n".join([*rows, ""])
+
+
+def _figures() -> Any:
+    """The figures of `bench`, which is run from a checkout and never installed."""
+    spec = spec_from_file_location("measured_figures", ROOT / "bench" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FIGURES
+
+
 def example() -> str:
     """The code of the order example."""
     return f"```python\n{(ROOT / 'examples/order/graph.py').read_text()}```\n"
@@ -175,6 +197,7 @@ MADE: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings,
     "options": options,
     "metrics": metrics,
+    "figures": figures,
     "example": example,
     "order table": order_table,
 }

@@ -241,3 +241,12 @@ def test_the_letters_of_the_fold_digest_are_those_of_the_code() -> None:
     text = (ROOT / "docs/formats.md").read_text()
     told = re.findall(r"`([a-z])` (\w+)", text.partition("## Fold digest")[2].partition("\n## ")[0])
     assert {name: letter for letter, name in told} == dict(LETTERS)
+
+
+def test_every_page_that_the_code_names_is_there() -> None:
+    named = {
+        (shown(path), found)
+        for path in (*modules().values(), ROOT / "pyproject.toml")
+        for found in re.findall(r"docs/[\w/]+\.md", path.read_text())
+    }
+    assert not sorted(where for where in named if not (ROOT / where[1]).exists())
