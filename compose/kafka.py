@@ -51,7 +51,7 @@ FAST_FAILURES: Final[Mapping[str, str]] = {
     # a transaction that timed out is aborted within a second instead of ten
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-"""For the test broker alone: failures are noticed soon, so that tests of them are short."""
+"""For the brokers of tests and of the demo: failures are noticed soon, so that both are short."""
 
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java options that halve the work of a start and cost throughput: for brokers of one test."""

@@ -1,5 +1,6 @@
 """The demo's parts that need no server: the senders, the journal, the proof, the screen."""
 
+import sys
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -9,12 +10,14 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from refold.cli.demo_screen import screen
+from refold.cli.main import EXIT_USAGE, run
 from refold.examples.demo.executor import Journal
 from refold.examples.demo.play import Played, Takeover
 from refold.examples.demo.proof import Incident, Proof
-from refold.examples.demo.stage import Process
+from refold.examples.demo.stage import Process, until
 from refold.examples.demo.upstream import stream
 from refold.examples.incident.log import rows
+from refold.schemas.errors import Code, ServerError
 from refold.snapshots.queries import EventView
 from refold.testing.boundary import Plan
 from refold.topics.publisher import Draft
@@ -212,3 +215,32 @@ def test_a_plan_with_a_file_is_due_once_the_file_is_there(tmp_path: Path) -> Non
     (tmp_path / "now").touch()
     assert plan.is_due(2)
     assert not plan.is_due(1)
+
+
+def test_a_process_that_ends_early_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+    child = Process("worker-1", ["refold.examples.demo.no_such_module"], {}, tmp_path)
+
+    with pytest.raises(ServerError, match=r"worker-1 ended with 1: .*no_such_module") as error:
+        for _ in until([child], 20.0, "it"):
+            pass
+    assert error.value.code == Code.DEMO_FAILED
+
+
+def test_waiting_in_vain_ends_with_what_was_waited_for() -> None:
+    with pytest.raises(ServerError, match="in vain for the rain"):
+        for _ in until([], 0.0, "the rain"):
+            pass
+
+
+def test_a_demo_without_the_local_packages_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("REFOLD_KAFKA_BOOTSTRAP", "REFOLD_POSTGRES_DSN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    for name in [each for each in sys.modules if each.startswith("refold.local")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert run(["demo"]) == EXIT_USAGE
+    assert "pip install 'refold[local]'" in capsys.readouterr().err
