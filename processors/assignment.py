@@ -175,6 +175,10 @@ class Assignment:
         self.retired = False
         for name in list(self.partitions):
             self.drop(name, "its producer was finished")
+        for name, waiting in list(self.waiting.items()):
+            if waiting.take is not None or waiting.taken is not None:  # claimed for the old id
+                self._forget(name)
+                self.waiting[name] = Waiting(Phase.TAKING)
 
     def drop(self, name: Name, why: str) -> None:
         """Forget a partition's memory and take it again, if the group still says it is ours."""

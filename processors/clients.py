@@ -17,13 +17,14 @@ from refold.topics.clients import (
     transactional_producer_config,
     worker_consumer_config,
 )
+from refold.topics.schema_registry import SchemaRegistry, registry_of
 from refold.topics.settings import Settings
 
 __all__ = ["Admin", "AdminClient", "Clients", "Consumer", "KafkaClients", "Producer"]
 
 
 class Clients(Protocol):
-    """Makes Kafka clients; each call makes a new one."""
+    """Makes Kafka clients; each call makes a new one. Knows the schema registry, if any."""
 
     def consumer(self) -> Consumer:
         """Member of the worker group: read_committed, no auto commit, cooperative-sticky."""
@@ -45,12 +46,17 @@ class Clients(Protocol):
         """Admin client."""
         ...
 
+    def registry(self) -> SchemaRegistry | None:
+        """The schema registry where one is configured, the same at each call."""
+        ...
+
 
 class KafkaClients:
     """Clients as the settings say, every option with its reason in `refold.topics.clients`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._registry = registry_of(settings.schemas)
 
     def consumer(self) -> Consumer:
         """A member of the worker group."""
@@ -72,6 +78,10 @@ class KafkaClients:
     def admin(self) -> AdminClient:
         """An admin client."""
         return AdminClient(admin_config(self._settings), logger=client_logger())
+
+    def registry(self) -> SchemaRegistry | None:
+        """The schema registry, if there is one."""
+        return self._registry
 
 
 class Admin:

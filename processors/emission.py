@@ -18,6 +18,7 @@ from refold.topics.records import CommandWriter
 from refold.topics.rejected import Record, encode, encode_activate
 
 QUEUE_WAIT_S: Final = 0.05
+Frame = Callable[[bytes], bytes]
 
 
 class TooLarge(Exception):  # noqa: N818
@@ -38,6 +39,7 @@ class Emission:
         rejected: The workflow's decision log.
         partition: Number of the partition, of events and decisions.
         decided: Called with each offset that a decision got on the decision log.
+        frame: Puts a command's value into the framing of the settings; None: as the fold made it.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Emission:
         rejected: str,
         partition: int,
         decided: Callable[[int], None],
+        frame: Frame | None = None,
     ) -> None:
         self._produce = producer.produce
         self._poll = producer.poll
@@ -55,6 +58,7 @@ class Emission:
         self._rejected = rejected
         self._partition = partition
         self._decided = decided
+        self._frame = frame
         self._topics: dict[str, str] = {}
         self._namespace = namespace
 
@@ -73,13 +77,14 @@ class Emission:
             if topic is None:
                 topic = self._topics[send.target] = f"{self._namespace}.{send.target}.commands"
             headers = self._headers(send, event, fold_ms)
+            value = send.value if self._frame is None else self._frame(send.value)
             while True:
                 try:
-                    self._produce(topic, send.value, key, headers=headers)
+                    self._produce(topic, value, key, headers=headers)
                 except BufferError:
                     self._poll(QUEUE_WAIT_S)
                 except KafkaException as failure:
-                    raise _sized(failure, event.offset, send.type, len(send.value)) from failure
+                    raise _sized(failure, event.offset, send.type, len(value)) from failure
                 else:
                     break
 

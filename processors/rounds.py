@@ -212,7 +212,7 @@ class Rounds:
     def _ready(self, partition: Partition, pairs: Pairs) -> Run | None:
         """See that schemas, instances and payloads are there; None: wait, and poll meanwhile."""
         if self._vocabulary.unknown(partition.workflow.name, pairs):
-            self._vocabulary.refresh()
+            self._vocabulary.refresh(partition.workflow.name, pairs)
         if not self._loaded(partition, pairs):
             return None
         return Run(partition, pairs, released(partition, pairs, self._payloads))
@@ -433,6 +433,7 @@ class Rounds:
             f"{namespace}.{workflow}.rejected",
             partition.number,
             decided,
+            self._vocabulary.frame,
         )
 
     def _put_back(self, consumer: Consumer, partition: Partition, *, pause: bool = False) -> None:

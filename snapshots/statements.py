@@ -50,8 +50,13 @@ _TEXTS: Final = {
         SELECT count(pg_terminate_backend(pid, 1000))
         FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()
-          AND application_name =
-              (SELECT session FROM $s.workflow_partition WHERE topic = %s AND partition = %s)
+          AND (application_name = (SELECT session FROM $s.workflow_partition
+                                   WHERE topic = %(topic)s AND partition = %(partition)s)
+               -- A paused worker's first claim is not visible yet: who waits in it is a worker.
+               OR NOT EXISTS (SELECT FROM $s.workflow_partition
+                              WHERE topic = %(topic)s AND partition = %(partition)s)
+                  AND application_name LIKE 'refold:%%'
+                  AND xact_start < clock_timestamp() - interval '1 second')
           AND pid IN (SELECT pid FROM pg_locks
                       WHERE relation = '$s.workflow_partition'::regclass
                         AND mode = 'RowExclusiveLock' AND granted)""",

@@ -334,7 +334,9 @@ class PostgresStore:
 
     def _end_holders(self, topic: str, partition: int) -> None:
         def work(connection: Connection) -> int:
-            found = connection.execute(self.sql["terminate"], [topic, partition]).fetchone()
+            found = connection.execute(
+                self.sql["terminate"], {"topic": topic, "partition": partition}
+            ).fetchone()
             return int(found[0]) if found else 0
 
         ended = self.runner.run(f"ending the sessions that hold {topic}/{partition}", work)
