@@ -132,6 +132,7 @@ class Play:
         self._workers: list[Process] = []
         self._takeover: Takeover | None = None
         self._taking: Thread | None = None
+        self._failure: ServerError | None = None
 
     def run(self) -> Played:
         """Play it to the end.
@@ -244,21 +245,16 @@ class Play:
         dead.process.wait()
         takeover.killed_s = time()
         watch = Watch(self._stage)
-        before = watch.folded()
-        wanted = takeover.partitions
-        for _ in until([survivor], TAKEOVER_S, "the group to notice"):
-            owned = survivor.assigned()
-            if all(number in owned for number in wanted):
-                takeover.detected_s = max(owned[number] for number in wanted)
-                break
-        for _ in until([survivor], TAKEOVER_S, "the survivor to recover"):
-            folded, ends = watch.folded(), watch.ends()
-            if all(folded[each] > before[each] or folded[each] >= ends[each] for each in wanted):
-                takeover.recovered_s = time()
-                break
-        watch.close()
+        try:
+            _follow(watch, takeover, survivor)
+        except ServerError as error:
+            self._failure = error
+        finally:
+            watch.close()
 
     def _taken(self) -> Takeover:
+        if self._failure is not None:
+            raise self._failure
         if self._takeover is None or not self._takeover.recovered_s:
             raise ServerError(
                 Code.DEMO_FAILED,
@@ -276,3 +272,18 @@ def _delivered(publisher: Publisher, chunk: Sequence[Draft]) -> int:
                 Code.DEMO_FAILED, f"an event was not delivered: {outcome}.", "Is Kafka well?"
             )
     return len(outcomes)
+
+
+def _follow(watch: Watch, takeover: Takeover, survivor: Process) -> None:
+    """Note when the survivor owns the dead worker's partitions, and when it has gone on in all."""
+    before, wanted = watch.folded(), takeover.partitions
+    for _ in until([survivor], TAKEOVER_S, "the group to notice"):
+        owned = survivor.assigned()
+        if all(number in owned for number in wanted):
+            takeover.detected_s = max(owned[number] for number in wanted)
+            break
+    for _ in until([survivor], TAKEOVER_S, "the survivor to recover"):
+        folded, ends = watch.folded(), watch.ends()
+        if all(folded[each] > before[each] or folded[each] >= ends[each] for each in wanted):
+            takeover.recovered_s = time()
+            break
