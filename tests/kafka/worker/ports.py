@@ -33,18 +33,28 @@ def changed(
     clients: dict[str, Around] | None = None,
     producer: dict[str, Around] | None = None,
     consumer: dict[str, Around] | None = None,
+    reader: dict[str, Around] | None = None,
     admin: dict[str, Around] | None = None,
 ) -> Callable[[Any, Any], tuple[Any, Any]]:
     """What `running` takes as `wrap`: ports with these methods changed."""
     made = dict(clients or {})
-    for name, changes in (("producer", producer), ("consumer", consumer), ("admin", admin)):
+    for name, changes in {
+        "producer": producer,
+        "consumer": consumer,
+        "reader": reader,
+        "admin": admin,
+    }.items():
         if changes:
-            made[name] = _making(changes)
+            made[name] = _both(made.get(name), _making(changes))
 
     def wrap(inner: Any, kept: Any) -> tuple[Any, Any]:
         return Changed(inner, **made), Changed(kept, **(store or {}))
 
     return wrap
+
+
+def _both(first: Around | None, then: Around) -> Around:
+    return then if first is None else lambda call: then(first(call))
 
 
 def _making(changes: dict[str, Around]) -> Around:

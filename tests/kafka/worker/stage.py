@@ -10,9 +10,13 @@ from typing import Any
 import msgspec
 import psycopg
 from confluent_kafka import ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # NewPartitions is public
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these are public
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
+    ResourceType,
 )
 from tests.crash.scene import PATIENCE_S, Scene
 from tests.kafka.worker.graphs import count as count_workflow
@@ -126,6 +130,7 @@ class Stage(Scene):
         *workflows: Workflow,
         wrap: Wrap | None = None,
         worker: Mapping[str, Any] | None = None,
+        kafka: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AbstractContextManager[Worker]:
         """A worker for the length of a block; the options are `Options`'."""
@@ -135,6 +140,7 @@ class Stage(Scene):
             workflows=workflows or (ORDER,),
             worker=worker,
             options={**QUICK, **options},
+            kafka=kafka,
         )
 
     def fold(self, *workflows: Workflow, **options: Any) -> None:
@@ -286,6 +292,13 @@ class Stage(Scene):
         """Give topics more partitions."""
         wanted = [NewPartitions(each, number) for each in topics]
         for done in self.admin.create_partitions(wanted).values():
+            done.result(30)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        """Change one setting of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for done in self.admin.incremental_alter_configs([resource]).values():
             done.result(30)
 
     def delete_records(self, before: int, partition: int = 0) -> None:

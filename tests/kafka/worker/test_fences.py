@@ -3,12 +3,6 @@
 import msgspec
 import pytest
 from confluent_kafka import Message
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these are public
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from tests.kafka.worker.conftest import StageOf
 from tests.kafka.worker.graphs import Counted, count
 from tests.kafka.worker.stage import ORDER, Stage, codes
@@ -18,13 +12,6 @@ from refold.schemas.errors import Code
 from refold.topics.partition import partition_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
-
-
-def set_config(stage: Stage, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in stage.admin.incremental_alter_configs([resource]).values():
-        done.result(30)
 
 
 def test_b002_a_partition_count_that_is_raised_while_running_stops_this_topic_alone(
@@ -248,11 +235,11 @@ def test_a_topic_that_refold_cannot_rely_on_is_refused_until_it_is_cured(
     one.place(*one.names(0, 2))
     good = {"retention.ms": "-1", "cleanup.policy": "delete",
             "message.timestamp.type": "LogAppendTime"}[name]  # fmt: skip
-    set_config(one, one.topic(), name, value)
+    one.set_config(one.topic(), name, value)
     with one.working() as worker:
         one.until_codes(worker, {0: code})
         assert one.sent() == []
-        set_config(one, one.topic(), name, good)
+        one.set_config(one.topic(), name, good)
         one.until_saved()
     assert len(one.sent()) == 2
 
@@ -262,7 +249,7 @@ def test_a_topic_that_goes_wrong_later_stops_its_running_partitions(one: Stage) 
     one.place(*one.names(0, 2))
     with one.working(preflight_s=0.3) as worker:
         one.until_saved()
-        set_config(one, one.topic(), "cleanup.policy", "compact")
+        one.set_config(one.topic(), "cleanup.policy", "compact")
         one.until_codes(worker, {0: Code.TOPIC_WRONG})
 
 
