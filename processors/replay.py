@@ -145,7 +145,7 @@ class Replay:
         self._single = single
         self.impure: list[Impure] = []
         self._payloads = Payloads(clients)
-        self._vocabulary = Vocabulary(namespace, [workflow], clients, silent=True)
+        self._vocabulary = Vocabulary(namespace, [workflow], clients)
         self.known: Known = read_decisions(
             clients.reader(), rejected_topic(namespace, workflow.name), where.partition, 0, 0
         )
@@ -277,8 +277,6 @@ class Replay:
         while pairs:
             end = 1 if self._single else run_end(pairs)
             run, pairs = (pairs, ()) if end == len(pairs) else (pairs[:end], pairs[end:])
-            if self._vocabulary.unknown(self._workflow.name, run):
-                self._vocabulary.number(self._workflow.name, run)
             given = released(partition, run, self._payloads)
             overlay = partition.overlay()
             if self._guarded:

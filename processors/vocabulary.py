@@ -2,8 +2,9 @@
 
 Law of this module: a fingerprint is judged unknown only after the schema topic was read to its
 end as of after the record was seen, an id only after the schema registry has said so (P27). Own
-schemas are on the topic before the first command that is written with them; one that only the
-registry knows is put there before it is folded with, so that it has its sequence for ever.
+schemas are on the topic before the first command that is written with them. A schema that only
+the registry knows is put there with its id before a record of it is folded: a replay needs the
+log alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from refold.schemas.errors import DefinitionError, RecordError
 from refold.schemas.framing import confluent_id, to_confluent
 from refold.schemas.registry import known_of
 from refold.topics.records import Fault
+from refold.topics.schema_registry import SchemaRegistry
 from refold.topics.schema_topic import SchemaTopic
 
 _LOG = structlog.get_logger("refold.vocabulary")
@@ -41,35 +43,31 @@ class Vocabulary:
         namespace: First part of the schema topic's name.
         workflows: What this worker folds.
         clients: Makes the reader; knows the schema registry, if there is one.
-        silent: True in a replay: nothing is written, foreign schemas neither.
     """
 
-    def __init__(
-        self,
-        namespace: str,
-        workflows: Iterable[Workflow],
-        clients: Clients,
-        *,
-        silent: bool = False,
-    ) -> None:
+    def __init__(self, namespace: str, workflows: Iterable[Workflow], clients: Clients) -> None:
         self._clients = clients
         self._registry = clients.registry()
         self._namespace = namespace
-        self._silent = silent
         self._topic: SchemaTopic | None = None
-        self._codecs: dict[str, Codecs] = {each.name: _codecs(each) for each in workflows}
+        self._workflows = list(workflows)
+        self._codecs: dict[str, Codecs] = {each.name: _codecs(each) for each in self._workflows}
         self._known: dict[str, dict[str, frozenset[bytes]]] = {}
         """By workflow and type: fingerprints, and heads of ids, that all its codecs know."""
         self._numbers: dict[bytes, int] = {}
-        self.frame: Frame | None = None if self._registry is None else self._framed
+        writes = self._registry is not None and self._registry.writes
+        self.frame: Frame | None = self._framed if writes else None
         """Puts a command's value into Confluent wire format; None for the default format."""
         self._count()
 
     def publish(self) -> None:
-        """Put the schemas of all event and command types on the topic, and into the registry.
+        """Put the schemas of all event and command types on the topic.
+
+        Where commands are written in Confluent wire format, their schemas go to the registry too.
 
         Raises:
             DefinitionError: SCHEMA_COLLISION or SCHEMA_INCOMPATIBLE; or the registry's refusal.
+            RecordError: SCHEMA_COLLISION, an id of the registry has stood for another schema.
             ServerError: KAFKA_AWAY, KAFKA_REFUSED or TOPIC_MISSING; REGISTRY_AWAY or
                 REGISTRY_REFUSED.
         """
@@ -77,10 +75,11 @@ class Vocabulary:
         for workflow, codecs in self._codecs.items():
             every = [one for each in codecs.values() for one in each]
             self._opened().publish(producer, every, workflow)
-            if self._registry is not None:
-                for codec in every:
-                    number = self._registry.id_of(codec.text, codec.name)
-                    self._numbers[codec.fingerprint] = number
+        if self._registry is not None and self._registry.writes:
+            for workflow, codec in _commands(self._workflows):
+                number = self._registry.id_of(codec.text, codec.name)
+                self._opened().adopt(producer, codec.text, workflow, number)
+                self._numbers[codec.fingerprint] = number
         self._learn()
 
     def unknown(self, workflow: str, pairs: Pairs) -> bool:
@@ -99,27 +98,22 @@ class Vocabulary:
         """
         if self._opened().refresh():
             self._learn()
-        self.number(workflow, pairs)
+        if self._registry is not None:
+            self._ask(self._registry, workflow, pairs)
 
-    def number(self, workflow: str, pairs: Pairs) -> None:
-        """Ask the registry, where there is one, which schemas the ids of these records stand for.
-
-        Raises:
-            ServerError: REGISTRY_AWAY or REGISTRY_REFUSED; and as `refresh`.
-        """
-        if self._registry is None:
-            return
+    def _ask(self, registry: SchemaRegistry, workflow: str, pairs: Pairs) -> None:
+        """Put the schemas on the topic that the ids of these records stand for."""
         asked = {
             (event.type, confluent_id(event.value))
             for event in self._strange(workflow, pairs)
             if event.value[:1] == b"\x00" and len(event.value) >= _NUMBER.stop
         }
         for name, number in sorted(asked):
-            text = self._registry.text_of(number)
+            text = registry.text_of(number)
             if text is not None:
-                self._enter(workflow, name, number, text)
+                self._adopt(workflow, name, number, text)
         if asked:
-            self._count()
+            self._learn()
 
     def close(self) -> None:
         """Close the reader."""
@@ -138,17 +132,13 @@ class Vocabulary:
                 ):
                     yield event
 
-    def _enter(self, workflow: str, name: str, number: int, text: str) -> None:
-        """Let a type's codecs know an id of the registry."""
+    def _adopt(self, workflow: str, name: str, number: int, text: str) -> None:
         try:
-            known = known_of(text, workflow, 0)
-            if known.type == name and not self._silent:
-                self._opened().adopt(self._clients.publisher(), text, workflow)
-            for codec in self._codecs[workflow][name]:
-                self._opened().registry.teach(codec)
-                if known.fingerprint not in codec.writers:
-                    codec.add_writer(text)
-                codec.add_number(number, known.fingerprint)
+            found = known_of(text, workflow, 0).type
+            if found == name:
+                self._opened().adopt(self._clients.publisher(), text, workflow, number)
+            else:
+                _LOG.error("an id is of another type", type=name, id=number, stands_for=found)
         except (DefinitionError, RecordError) as error:
             _LOG.error("a schema cannot be read", type=name, id=number, error=str(error))
 
@@ -175,6 +165,12 @@ class Vocabulary:
             }
             for workflow, by_type in self._codecs.items()
         }
+
+
+def _commands(workflows: Iterable[Workflow]) -> Iterator[tuple[str, Codec[Any]]]:
+    for workflow in workflows:
+        for definition in workflow.versions.values():
+            yield from ((workflow.name, each.codec) for each in definition.commands.values())
 
 
 def _codecs(workflow: Workflow) -> Codecs:

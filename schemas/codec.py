@@ -23,7 +23,14 @@ from refold.schemas.derive import (
 from refold.schemas.errors import Code, InvariantViolation, RecordError
 from refold.schemas.evolve import Upcast, Upcasts, build, foreign_shape
 from refold.schemas.faults import fault_in
-from refold.schemas.framing import HEAD_BYTES, MARKER, fingerprint_in
+from refold.schemas.framing import (
+    CONFLUENT_HEAD_BYTES,
+    HEAD_BYTES,
+    MARKER,
+    confluent_id,
+    fingerprint_in,
+    to_confluent,
+)
 from refold.schemas.given import given_schema
 from refold.schemas.reading import Reader, Unresolvable, reader_of
 from refold.schemas.shapes import Record
@@ -57,8 +64,8 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        "_readers", "cls", "decode", "encode", "fingerprint", "name", "schema", "shape", "text",
-        "upcasts",
+        "_numbers", "_readers", "cls", "decode", "encode", "fingerprint", "name", "schema",
+        "shape", "text", "upcasts",
     )  # fmt: skip
 
     def __init__(self, cls: type[T], upcasts: Upcasts = NO_UPCASTS) -> None:
@@ -72,9 +79,10 @@ class Codec(Generic[T]):
         self.text = text_of(self.schema)
         self.fingerprint = fingerprint_of(self.schema)
         self._readers: dict[bytes, tuple[str, Reader]] = {}
+        self._numbers: dict[bytes, bytes] = {}
         self.add_writer(self.text)
         self.encode: Callable[[T], bytes] = _encode(self.shape, MARKER + self.fingerprint)
-        self.decode: Callable[[bytes], T] = _decode(self.name, self._readers)
+        self.decode: Callable[[bytes], T] = _decode(self.name, self._readers, self._numbers)
 
     def __repr__(self) -> str:
         return f"<Codec {self.name} {self.fingerprint.hex()}>"
@@ -120,6 +128,31 @@ class Codec(Generic[T]):
             ) from error
         self._readers[head] = (text, reader)
         return head[2:]
+
+    @property
+    def heads(self) -> frozenset[bytes]:
+        """What a value that can be read begins with: a fingerprint of 8 bytes behind C3 01, or
+        the 5 bytes of a registry's id that is known here."""
+        return frozenset(self.writers) | frozenset(self._numbers)
+
+    def add_number(self, schema_id: int, fingerprint: bytes) -> None:
+        """Learn which schema a registry's id stands for, for values in Confluent wire format.
+
+        Args:
+            schema_id: The registry's.
+            fingerprint: Of a schema that is, or will be, brought by `add_writer`.
+
+        Raises:
+            RecordError: SCHEMA_COLLISION, the id stood for another schema before.
+        """
+        head = to_confluent(MARKER + fingerprint, schema_id)
+        if self._numbers.setdefault(head, MARKER + fingerprint) != MARKER + fingerprint:
+            raise RecordError(
+                Code.SCHEMA_COLLISION,
+                f"The registry's id {schema_id} stood for another schema of {self.name} before.",
+                "Is it another registry, or one that lost its data? Ids must never change.",
+                type=self.name,
+            )
 
     def _lifted(self, read: Reader, upcast: Upcast) -> Reader:
         def lifted(data: bytes, at: int) -> Any:
@@ -180,7 +213,9 @@ def _refusal(shape: Record, obj: object, error: Exception) -> Exception:
     )
 
 
-def _decode(name: str, readers: dict[bytes, tuple[str, Reader]]) -> Callable[[bytes], Any]:
+def _decode(
+    name: str, readers: dict[bytes, tuple[str, Reader]], numbers: dict[bytes, bytes]
+) -> Callable[[bytes], Any]:
     def decode(value: bytes) -> Any:
         try:
             return readers[value[:HEAD_BYTES]][1](value, HEAD_BYTES)
@@ -192,15 +227,34 @@ def _decode(name: str, readers: dict[bytes, tuple[str, Reader]]) -> Callable[[by
             raise _damaged(name, error) from error
         if value[:HEAD_BYTES] in readers:
             raise _damaged(name, "a value is none of those that its type allows")
-        fingerprint = fingerprint_in(value)
-        raise RecordError(
-            Code.SCHEMA_UNKNOWN,
-            f"The value of {name} was written with a schema that is not known here.",
-            "Publish the schema to the schema topic, then redrive the record.",
-            fingerprint=fingerprint.hex(),
-        )
+        if value[:1] == b"\x00":
+            return numbered(value)
+        fingerprint = fingerprint_in(value).hex()
+        raise _unknown(name, f"the fingerprint {fingerprint}", fingerprint=fingerprint)
+
+    def numbered(value: bytes) -> Any:
+        """A value in Confluent wire format."""
+        number = confluent_id(value)
+        found = readers.get(numbers.get(value[:CONFLUENT_HEAD_BYTES], b""))
+        if found is None:
+            raise _unknown(name, f"the registry's id {number}", id=number)
+        try:
+            return found[1](value, CONFLUENT_HEAD_BYTES)
+        except RecordError:
+            raise
+        except Exception as error:
+            raise _damaged(name, error) from error
 
     return decode
+
+
+def _unknown(name: str, which: str, **where: object) -> RecordError:
+    return RecordError(
+        Code.SCHEMA_UNKNOWN,
+        f"The value of {name} was written with a schema that cannot be read here: {which}.",
+        "Publish the schema to the schema topic, or give an upcaster, then redrive the record.",
+        **where,
+    )
 
 
 def _damaged(name: str, error: object) -> RecordError:

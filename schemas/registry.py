@@ -7,7 +7,7 @@ defaults and aliases say nothing about bytes: schemas that differ in those only 
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from refold.schemas.errors import Code, DefinitionError, RecordError
 from refold.schemas.evolve import incompatibilities
 
 Headers = list[tuple[str, bytes]]
+NUMBER_MOST: Final = 0xFFFF_FFFF
+"""Highest id of a schema registry: 4 bytes in Confluent wire format."""
+FINGERPRINT_BYTES: Final = 8
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -88,10 +91,47 @@ def from_record(key: bytes | None, headers: Mapping[str, bytes], value: bytes | 
     return known
 
 
+_NUMBER_KEY: Final = b"registry-id:"
+
+
+def to_number_record(number: int, fingerprint: bytes) -> tuple[bytes, Headers, bytes]:
+    """Key, headers and value of the record that says what a schema registry's id stands for."""
+    return _NUMBER_KEY + b"%d" % number, [], fingerprint.hex().encode()
+
+
+def from_number_record(key: bytes | None, value: bytes | None) -> tuple[int, bytes] | None:
+    """Id and fingerprint of such a record; None for a record of another kind.
+
+    Raises:
+        RecordError: UNDECODABLE, it is not of refold's making.
+    """
+    if key is None or not key.startswith(_NUMBER_KEY):
+        return None
+    try:
+        number, fingerprint = (
+            int(key.removeprefix(_NUMBER_KEY)),
+            bytes.fromhex((value or b"").decode()),
+        )
+        if not 0 <= number <= NUMBER_MOST or len(fingerprint) != FINGERPRINT_BYTES:
+            raise ValueError("a number is out of range")
+    except ValueError as error:
+        raise RecordError(
+            Code.UNDECODABLE,
+            f"A record of the schema topic names no id of a schema registry: {error}.",
+            "Find out who writes to this topic.",
+        ) from error
+    return number, fingerprint
+
+
 class Registry:
-    """Schemas by fingerprint, filled in log order."""
+    """Schemas by fingerprint, filled in log order.
+
+    Attributes:
+        numbers: What each id of a schema registry stands for: its fingerprint.
+    """
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
+        self.numbers: dict[int, bytes] = {}
         self._by_fingerprint: dict[bytes, Known] = {}
         self._meanings: dict[bytes, str] = {}
         for each in known:
@@ -128,6 +168,28 @@ class Registry:
             self._meanings[known.fingerprint] = meaning
             first, known = known, first
         raise _collision(first, known)
+
+    def add_number(self, number: int, fingerprint: bytes) -> Known:
+        """Take in what an id of a schema registry stands for; gives that schema.
+
+        Raises:
+            RecordError: SCHEMA_COLLISION, the id stands for another schema; SCHEMA_UNKNOWN.
+        """
+        if self.numbers.setdefault(number, fingerprint) != fingerprint:
+            raise RecordError(
+                Code.SCHEMA_COLLISION,
+                f"The schema registry's id {number} stands for another schema on the schema topic.",
+                "Is it another registry, or one that lost its data? An id must never change.",
+            )
+        known = self.find(fingerprint)
+        if known is None:
+            raise RecordError(
+                Code.SCHEMA_UNKNOWN,
+                f"The schema registry's id {number} stands for {fingerprint.hex()}, which is not on"
+                " the schema topic.",
+                "Find out who writes to this topic.",
+            )
+        return known
 
     def propose(self, text: str, workflow: str, lifted: Container[int] = ()) -> Known:
         """Check a schema that wants to be used; gives it with its sequence, without adding it.
@@ -180,6 +242,13 @@ class Registry:
                 codec.add_writer(known.text, upcast)
             except RecordError as error:
                 refused.append(error)
+        for number, fingerprint in self.numbers.items():
+            found = self.find(fingerprint)
+            if found is not None and found.type == codec.name:
+                try:
+                    codec.add_number(number, fingerprint)
+                except RecordError as error:
+                    refused.append(error)
         return refused
 
 

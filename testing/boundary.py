@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ class Seam:
 
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
+        self._lock = Lock()
         self._times = 0
         self._acted = False
 
@@ -46,8 +48,7 @@ class Seam:
             return call
 
         def planned(*args: Any, **named: Any) -> Any:
-            self._times += 1
-            now = not self._acted and plan.is_due(self._times)
+            now = self._claims(plan)
             if now and plan.side == "before":
                 self._act(plan)
             answer = call(*args, **named)
@@ -57,8 +58,15 @@ class Seam:
 
         return planned
 
+    def _claims(self, plan: Plan) -> bool:
+        """Whether this call is the planned one; of two threads only the first is."""
+        with self._lock:
+            self._times += 1
+            now = not self._acted and plan.is_due(self._times)
+            self._acted = self._acted or now
+        return now
+
     def _act(self, plan: Plan) -> None:
-        self._acted = True
         sys.stderr.write(f"boundary reached: {plan}\n")
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL if plan.how == "kill" else signal.SIGSTOP)
@@ -100,6 +108,10 @@ class WrappedClients:
     def producer(self, transactional_id: str) -> Any:
         """A producer, behind the seam."""
         return Wrapped(self._clients.producer(transactional_id), "producer", self._seam)
+
+    def registry(self) -> Any:
+        """The schema registry, as it is."""
+        return self._clients.registry()
 
     def publisher(self) -> Any:
         """The producer of schemas, as it is."""

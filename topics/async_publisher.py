@@ -24,6 +24,7 @@ from refold.topics.publisher import (
     back_pressure,
     outcome_of,
 )
+from refold.topics.schema_registry import registry_of
 from refold.topics.settings import Settings
 
 POLL_S: Final = 0.1
@@ -51,7 +52,8 @@ class AsyncPublisher:
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
     ) -> None:
-        self._packer = Packer(settings.namespace, workflow, source, tenant)
+        self._registry = registry_of(settings.schemas)
+        self._packer = Packer(settings.namespace, workflow, source, tenant, self._registry)
         self._timeout_s = timeout_s
         self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
         self._closing = threading.Event()
@@ -67,7 +69,7 @@ class AsyncPublisher:
             RecordError: The draft is wrong; nothing was sent.
             ServerError: QUEUE_BACK_PRESSURE, the client's queue stayed full; nothing was sent.
         """
-        parcel = self._packer.pack(draft)
+        parcel = await self._packed(draft)
         outcome = await self._enqueue(parcel)
         try:
             return await asyncio.wait_for(outcome, self._timeout_s + REPORT_S)
@@ -83,7 +85,7 @@ class AsyncPublisher:
         """
         sent = []
         for draft in drafts:
-            parcel = self._packer.pack(draft)
+            parcel = await self._packed(draft)
             sent.append((parcel, await self._enqueue(parcel)))
         await asyncio.wait([outcome for _, outcome in sent], timeout=self._timeout_s + REPORT_S)
         return [
@@ -112,6 +114,12 @@ class AsyncPublisher:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def _packed(self, draft: Draft) -> Parcel:
+        """Checked and encoded; a registry is asked on another thread."""
+        if self._registry is None:
+            return self._packer.pack(draft)
+        return await asyncio.to_thread(self._packer.pack, draft)
 
     async def _enqueue(self, parcel: Parcel) -> "asyncio.Future[Outcome]":
         loop = asyncio.get_running_loop()

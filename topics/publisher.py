@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
+from refold.schemas.framing import to_confluent
 from refold.schemas.limits import id_fault
 from refold.schemas.verdicts import Reason
 from refold.topics.attributes import RESERVED_SOURCE
@@ -25,6 +26,7 @@ from refold.topics.clients import opened, publisher_config
 from refold.topics.headers import Headers
 from refold.topics.partition import prove_partitioner
 from refold.topics.records import RESERVED, event_headers
+from refold.topics.schema_registry import SchemaRegistry, registry_of
 from refold.topics.settings import Settings
 from refold.topics.specs import events_topic
 
@@ -120,12 +122,20 @@ class Packer:
         workflow: Whose event topic is written.
         source: CloudEvents source of every event, a URI reference as in `/shop/checkout`.
         tenant: Tenant of drafts that name none.
+        registry: Gives the ids of Confluent wire format; None: single-object encoding.
 
     Raises:
         UsageError: BAD_SETTING, the source is the engine's own.
     """
 
-    def __init__(self, namespace: str, workflow: str, source: str, tenant: str = "") -> None:
+    def __init__(
+        self,
+        namespace: str,
+        workflow: str,
+        source: str,
+        tenant: str = "",
+        registry: SchemaRegistry | None = None,
+    ) -> None:
         prove_partitioner()
         if source.startswith(RESERVED_SOURCE):
             raise UsageError(
@@ -137,12 +147,15 @@ class Packer:
         self._workflow = workflow
         self._source = source
         self._tenant = tenant
+        self._registry = registry if registry is not None and registry.writes else None
 
     def pack(self, draft: Draft) -> Parcel:
         """Check and encode.
 
         Raises:
             RecordError: BAD_KEY, BAD_ENVELOPE, RESERVED_TYPE or what the codec refuses.
+            DefinitionError: The registry refuses the event's schema.
+            ServerError: REGISTRY_AWAY or REGISTRY_REFUSED, where an id is not known yet.
         """
         fault = id_fault(draft.instance)
         if fault:
@@ -174,7 +187,10 @@ class Packer:
             expected_version=draft.expected_version,
             traceparent=draft.traceparent,
         )
-        return Parcel(event_id, draft.instance.encode(), codec.encode(draft.event), headers)
+        value = codec.encode(draft.event)
+        if self._registry is not None:
+            value = to_confluent(value, self._registry.id_of(codec.text, codec.name))
+        return Parcel(event_id, draft.instance.encode(), value, headers)
 
 
 def outcome_of(event_id: str, error: KafkaError | None, message: Message | None) -> Outcome:
@@ -209,7 +225,8 @@ class Publisher:
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
     ) -> None:
-        self._packer = Packer(settings.namespace, workflow, source, tenant)
+        registry = registry_of(settings.schemas)
+        self._packer = Packer(settings.namespace, workflow, source, tenant, registry)
         self.topic = self._packer.topic
         self._timeout_s = timeout_s
         self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
@@ -218,8 +235,9 @@ class Publisher:
         """Publish one event and wait until its outcome is known, or cannot be.
 
         Raises:
-            RecordError: The draft is wrong; nothing was sent.
-            ServerError: QUEUE_BACK_PRESSURE, the client's queue stayed full; nothing was sent.
+            RecordError: The draft is wrong; nothing was sent. So with the next two.
+            DefinitionError: The schema registry refuses the event's schema.
+            ServerError: QUEUE_BACK_PRESSURE, the client's queue stayed full; or REGISTRY_AWAY.
         """
         outcomes: list[Outcome] = []
         parcel = self._packer.pack(draft)
@@ -236,7 +254,8 @@ class Publisher:
 
         Raises:
             RecordError: A draft is wrong: those before it are sent, it and those after it not.
-            ServerError: QUEUE_BACK_PRESSURE.
+            DefinitionError: Likewise, the schema registry refuses its schema.
+            ServerError: QUEUE_BACK_PRESSURE or REGISTRY_AWAY.
         """
         done: deque[tuple[int, Outcome]] = deque()
         waiting: dict[int, str] = {}

@@ -1,5 +1,8 @@
 """The schema topic `<ns>.schemas`: every schema that was ever written with, found by fingerprint.
 
+Where a schema registry is in use, its ids stand there too: key `registry-id:<id>`, value the
+fingerprint in hex.
+
 Law of this module: compacted, one partition, key = SHA-256 of the full text; what the records
 mean is `refold.schemas.registry`'s. A schema that stands there is never written again, so that
 log order stays the order of first use. That a fingerprint is not known is judged only after the
@@ -10,12 +13,23 @@ from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from msgspec.structs import replace
 
 from refold.schemas.codec import Codec
 from refold.schemas.errors import RecordError
-from refold.schemas.registry import Known, Registry, from_record, to_record
+from refold.schemas.registry import (
+    Headers,
+    Known,
+    Registry,
+    from_number_record,
+    from_record,
+    known_of,
+    to_number_record,
+    to_record,
+)
 from refold.topics.failures import kafka_error
-from refold.topics.headers import Headers, headers_of
+from refold.topics.headers import Headers as RecordHeaders
+from refold.topics.headers import headers_of
 from refold.topics.lookup import partitions_of
 from refold.topics.reading import batches
 from refold.topics.specs import schemas_topic
@@ -92,11 +106,43 @@ class SchemaTopic:
         several = list(codecs)
         new = self._new(several, workflow)
         for known in new:
-            _produce(producer, self.topic, known)
+            _produce(producer, self.topic, to_record(known))
         if new:
             self.refresh()
             self._new(several, workflow)  # somebody may have published at the same moment
         return new
+
+    def adopt(self, producer: Producer, text: str, workflow: str, number: int) -> Known:
+        """Put a schema of a schema registry on the topic, and what its id stands for.
+
+        Where it is not there yet it is read, not written with: it need not read what older ones
+        wrote. From then on its sequence and its id are part of the log, whatever becomes of the
+        registry.
+
+        Args:
+            producer: As for `publish`.
+            text: The schema behind the id.
+            workflow: Whose records carry it.
+            number: The registry's id.
+
+        Raises:
+            DefinitionError: SCHEMA_INVALID.
+            RecordError: SCHEMA_COLLISION, the fingerprint or the id stands for another schema.
+            ServerError: KAFKA_AWAY, KAFKA_REFUSED or TOPIC_MISSING.
+        """
+        self.refresh()
+        wanted = known_of(text, workflow, 0)
+        older = self.registry.of_type(wanted.type)
+        last = max((each.sequence for each in older), default=0)
+        wanted = replace(wanted, sequence=last + 1)
+        if self.registry.find(wanted.fingerprint) is None:
+            _produce(producer, self.topic, to_record(wanted))
+            self.refresh()
+        known = self.registry.add(wanted)
+        if number not in self.registry.numbers:
+            _produce(producer, self.topic, to_number_record(number, known.fingerprint))
+            self.refresh()
+        return self.registry.add_number(number, known.fingerprint)
 
     def close(self) -> None:
         """Close the reader."""
@@ -114,11 +160,15 @@ class SchemaTopic:
     def _accept(self, message: Message) -> Known:
         pairs = headers_of(message)
         headers = {name: value for name, value in pairs if value is not None}
-        return self.registry.add(from_record(message.key(), headers, message.value()))
+        key, value = message.key(), message.value()
+        number = from_number_record(key, value)
+        if number is not None:
+            return self.registry.add_number(*number)
+        return self.registry.add(from_record(key, headers, value))
 
 
-def _produce(producer: Producer, topic: str, known: Known) -> None:
-    key, headers, value = to_record(known)
+def _produce(producer: Producer, topic: str, record: tuple[bytes, Headers, bytes]) -> None:
+    key, headers, value = record
     reports: list[KafkaError | None] = []
     try:
         producer.produce(
@@ -126,7 +176,7 @@ def _produce(producer: Producer, topic: str, known: Known) -> None:
             value,
             key,
             partition=0,
-            headers=cast(Headers, headers),
+            headers=cast(RecordHeaders, headers),
             on_delivery=lambda error, _: reports.append(error),
         )
         producer.flush(DELIVERY_S)

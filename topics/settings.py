@@ -8,6 +8,7 @@ secrets. The clients' own options stand in `refold.topics.clients`.
     [kafka.producer] [kafka.consumer]        REFOLD_KAFKA_PRODUCER_LINGER_MS …
     [postgres] dsn, …                        REFOLD_POSTGRES_DSN
     [worker]   group, budgets, sizes         REFOLD_WORKER_GROUP …
+    [schemas]  format, registry              REFOLD_SCHEMAS_REGISTRY …
 """
 
 import os
@@ -126,6 +127,33 @@ class Worker(_Section):
     """The checks of the start are made again after this."""
 
 
+class Schemas(_Section):
+    """How values are framed. Both framings are read, whichever is written."""
+
+    format: Literal["single-object", "confluent"] = "single-object"
+    """`confluent`: a schema registry gives the ids that stand before each value."""
+    registry: str = ""
+    """Address of the registry, `https://…`; needed for `confluent`."""
+    user: str = ""
+    """Name to sign in with; empty: nobody."""
+    password: str = ""
+    """Its password."""
+    token: str = ""
+    """Bearer token, in place of a user."""
+    ca: str = ""
+    """PEM file of certificates to trust; empty: the system's."""
+    register_schemas: bool = True
+    """Register own schemas; false: they are looked up, somebody else registers them."""
+    timeout_s: Annotated[float, Field(ge=0.1, le=60)] = 2.0
+    """Longest wait for one answer of the registry; what needs it is put back and tried again."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Schemas":
+        if self.format == "confluent" and not self.registry:
+            raise ValueError("format confluent needs registry")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings of one process."""
 
@@ -142,6 +170,7 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     postgres: Postgres = Postgres()
     worker: Worker = Worker()
+    schemas: Schemas = Schemas()
 
     @classmethod
     def settings_customise_sources(
