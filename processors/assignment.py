@@ -5,15 +5,15 @@ is paused from the moment it is assigned until its take has ended well; what the
 is given back with a last cut, what it says is lost is dropped without a word.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
+from refold.processors.decisions import activations_of
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
 from refold.processors.fold import FOLD_VERSION
@@ -267,15 +267,12 @@ class Assignment:
 
     def _partition(self, name: Name, taken: Taken) -> Partition:
         row, start, workflow = taken.row, taken.start, self._topics[name[0]]
-        older = (
-            msgspec.msgpack.decode(row.activations, type=list[Activate]) if row.activations else []
-        )
         partition = Partition(
             topic=name[0],
             number=name[1],
             topic_id=row.topic_id,
             workflow=workflow,
-            reader=EventReader(workflow.name, taken.facts.partitions, self._options.tenant),
+            reader=EventReader(workflow.name, taken.facts.partitions, workflow.tenant),
             epoch=row.epoch,
             position=start.position,
             silent_to=start.silent_to,
@@ -288,7 +285,7 @@ class Assignment:
             complete=start.position == 0,
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
-            activations=_merged(older, taken.known.activations),
+            activations=activations_of(row, taken.known),
             takeovers=row.takeovers,
         )
         self._activate(partition, taken)
@@ -312,7 +309,7 @@ class Assignment:
             version,
             definition.fingerprint,
             FOLD_VERSION,
-            self._options.tenant,
+            workflow.tenant,
             taken.facts.partitions,
         )
         if last is not None and replace(last, offset=wanted.offset) == wanted:
@@ -359,12 +356,6 @@ class Assignment:
             self._store.fence(name[0], name[1], epoch, f"{error.code} {error.what}")
         except ServerError as away:
             _LOG.warning("the fence is not noted", error=str(away))
-
-
-def _merged(older: Iterable[Activate], newer: Iterable[Activate]) -> list[Activate]:
-    """Activations in order, each once: a tail of the decision log may be read again."""
-    found = {(each.offset, each.version): each for each in (*older, *newer)}
-    return sorted(found.values(), key=lambda each: each.offset)
 
 
 def _names(partitions: list[TopicPartition]) -> list[str]:

@@ -10,6 +10,7 @@ import msgspec
 from confluent_kafka import Consumer
 
 from refold.schemas.verdicts import Activate, Decision
+from refold.snapshots.model import PartitionRow
 from refold.topics.reading import batches, offset_of
 from refold.topics.rejected import read
 
@@ -20,6 +21,13 @@ class Known(msgspec.Struct, frozen=True):
     decisions: Mapping[int, Decision]
     activations: Sequence[Activate]
     position: int
+
+
+def activations_of(row: PartitionRow, known: Known) -> list[Activate]:
+    """All activations of a partition in order, each once: a tail of the log may be read again."""
+    older = msgspec.msgpack.decode(row.activations, type=list[Activate]) if row.activations else []
+    found = {(each.offset, each.version): each for each in (*older, *known.activations)}
+    return sorted(found.values(), key=lambda each: each.offset)
 
 
 def read_decisions(

@@ -156,11 +156,15 @@ class Workflow:
         name: Name of the workflow.
         versions: Definitions or graphs (which are built), each with another version.
 
+    Attributes:
+        tenant: Tenant of events that name none, empty if such events are refused.
+
     Raises:
-        DefinitionError: A version stands twice, a name differs, or there is none.
+        DefinitionError: A version stands twice, a name or default tenant differs, or there is
+            no version.
     """
 
-    __slots__ = ("name", "versions")
+    __slots__ = ("name", "tenant", "versions")
 
     def __init__(self, name: str, versions: Iterable[Definition | Buildable]) -> None:
         self.name = name
@@ -174,6 +178,10 @@ class Workflow:
             found[definition.version] = definition
         if not found:
             raise _misfit(name, "has no definition")
+        tenants = sorted({each.spec.tenant for each in found.values()})
+        if len(tenants) > 1:
+            raise _misfit(name, f"has versions with the default tenants {tenants}")
+        self.tenant = tenants[0]
         self.versions: Mapping[int, Definition] = MappingProxyType(dict(sorted(found.items())))
 
     def version(self, number: int) -> Definition:

@@ -111,6 +111,7 @@ def _settings(definition: Definition) -> dict[str, str]:
     limits = msgspec.to_builtins(definition.limits).items()
     told = {f"limits.{name}": str(value) for name, value in limits}
     told["dedup"] = str(definition.spec.dedup)
+    told["tenant"] = definition.spec.tenant
     told["context"] = definition.context.__name__
     return told
 

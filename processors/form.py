@@ -28,6 +28,7 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
         "context": spec.context.__name__,
         "initial": spec.initial,
         "dedup": spec.dedup,
+        **({"tenant": spec.tenant} if spec.tenant else {}),
         "limits": msgspec.to_builtins(spec.limits),
         "states": list(states),
         "events": list(name_of.values()),

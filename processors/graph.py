@@ -63,6 +63,8 @@ class StateGraph(Generic[C]):
         initial: State of an instance that has no event yet. The first reducer gets the context
             that `context()` makes, or None where the class needs arguments.
         dedup: Event identities that an instance remembers, 24 bytes each.
+        tenant: Tenant of events that name none; empty: such an event is refused (P29). The same
+            in every version of a workflow.
         limits: Bounds per instance.
     """
 
@@ -74,9 +76,10 @@ class StateGraph(Generic[C]):
         context: type[C],
         initial: str,
         dedup: int = DEDUP_ENTRIES,
+        tenant: str = "",
         limits: Limits | None = None,
     ) -> None:
-        self.spec = Spec(name, version, context, initial, dedup, limits or Limits())
+        self.spec = Spec(name, version, context, initial, dedup, tenant, limits or Limits())
         self._built: Definition | None = None
 
     @overload

@@ -13,8 +13,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     group: str = "refold.workers"
     name: str = ""
     """Name of this worker in status and logs; host and process id where empty."""
-    tenant: str = ""
-    """Default tenant of every topic; empty: a record without a tenant is refused."""
     activate_manually: bool = False
     """True for rolling deploys: a higher version waits for `refold definitions activate`."""
     batch_records: int = 5000

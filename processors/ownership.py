@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec 
 )
 
 from refold.processors.clients import Admin, Clients
-from refold.processors.decisions import Known, read_decisions
+from refold.processors.decisions import Known, activations_of, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning, committed
 from refold.processors.divergence import explained
@@ -194,6 +194,7 @@ class Taker:
             claimed.decisions,
             claimed.marker,
         )
+        same_tenant(workflow, claimed, known)
         return Taken(row=claimed, start=start, known=known, facts=log)
 
     def _note(self, topic: str, partition: int, fence: str) -> None:
@@ -363,6 +364,24 @@ def _adopts(row: PartitionRow) -> bool:
     """True when a person chose that the partition goes on in this worker's group."""
     choice = choice_of(row)
     return choice is not None and (choice.code, choice.choice) == (Code.GROUP_CHANGED, "adopt")
+
+
+def same_tenant(workflow: Workflow, row: PartitionRow, known: Known) -> None:
+    """Refuse another default tenant than the one that the partition was folded with (P14).
+
+    Raises:
+        FenceError: DEFINITION_CHANGED.
+    """
+    last = next(iter(activations_of(row, known)[-1:]), None)
+    if last is not None and last.tenant != workflow.tenant:
+        raise FenceError(
+            Code.DEFINITION_CHANGED,
+            f"Events of {workflow.name} that name no tenant belonged to {last.tenant!r} so far,"
+            f" its definition now says {workflow.tenant!r}: instances would begin a second life.",
+            "Give every version the default tenant that the log was folded with.",
+            topic=row.topic,
+            partition=row.partition,
+        )
 
 
 def group_offset(

@@ -211,7 +211,7 @@ class Replay:
             number=where.partition,
             topic_id=where.topic_id,
             workflow=self._workflow,
-            reader=EventReader(self._workflow.name, where.partitions),
+            reader=EventReader(self._workflow.name, where.partitions, self._workflow.tenant),
             epoch=-1,
             position=0 if base is None else base.position,
             silent_to=self.end,
@@ -258,7 +258,7 @@ class Replay:
 
     def _reader(self, activation: Activate | None) -> EventReader:
         if activation is None:
-            return EventReader(self._workflow.name, self.where.partitions)
+            return EventReader(self._workflow.name, self.where.partitions, self._workflow.tenant)
         return EventReader(self._workflow.name, activation.partitions, activation.tenant)
 
     def _pairs(self, messages: Sequence[Message], reader: EventReader) -> Run:

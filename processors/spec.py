@@ -141,6 +141,8 @@ class Spec:
     context: type
     initial: str
     dedup: int = DEDUP_ENTRIES
+    tenant: str = ""
+    """Tenant of events that name none; empty refuses them."""
     limits: Limits = field(default_factory=Limits)
     rules: list[Rule] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)

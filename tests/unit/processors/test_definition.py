@@ -156,3 +156,16 @@ def test_no_limit_means_no_limit() -> None:
         driver.send("f", Tick())
     assert driver.instance("f").unchanged == 50
     assert driver.instance("f").visits == ()
+
+
+def test_versions_of_one_workflow_agree_on_the_default_tenant() -> None:
+    first = StateGraph("flow", version=1, context=Count, initial="a", tenant="acme")
+    second = StateGraph("flow", version=2, context=Count, initial="a")
+    for one in (first, second):
+        one.on("a", End, to="done")
+        one.final("done", late={ANY: Late.RECORD})
+
+    with pytest.raises(DefinitionError, match="default tenants"):
+        Workflow("flow", [first, second])
+
+    assert Workflow("flow", [first]).tenant == "acme"
