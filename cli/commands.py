@@ -15,7 +15,6 @@ from rich.console import Console
 from refold.schemas.derive import parse_text
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.errors import RecordError
-from refold.schemas.framing import HEAD_BYTES, fingerprint_in
 from refold.topics.clients import reader
 from refold.topics.failures import kafka_error
 from refold.topics.lookup import bounds_of, partitions_of
@@ -105,10 +104,10 @@ def _described(record: CommandRecord) -> dict[str, Any]:
 
 def _decoded(value: bytes, schemas: SchemaTopic) -> Any:
     """The value by the schema that wrote it; its hex where that is not known."""
-    known = schemas.find(fingerprint_in(value))
+    known, head = schemas.written_with(value)
     if known is None:
         return value.hex()
-    body = io.BytesIO(value[HEAD_BYTES:])
+    body = io.BytesIO(value[head:])
     try:
         return fastavro.schemaless_reader(body, parse_text(known.text), None)
     except (EOFError, IndexError, ValueError, OverflowError, TypeError):

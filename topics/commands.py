@@ -3,7 +3,8 @@
 Law of this module: read committed only (an aborted command was never meant), in log order, and
 an offset is committed after its command was handled: a crash between the two hands the command
 over again under the same key. What cannot be read is raised with its coordinates and never
-skipped in silence: the caller decides, then calls `done`.
+skipped in silence: the caller decides, then calls `done`. A schema is judged unknown only after
+the schema topic was read to its end as of after the command was seen (P27).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import CommandRecord
-from refold.schemas.errors import Code, RecordError
-from refold.topics.clients import executor_consumer_config, opened
+from refold.schemas.errors import Code, RecordError, ServerError
+from refold.topics.clients import executor_consumer_config, opened, reader
 from refold.topics.failures import kafka_error
 from refold.topics.records import read_command
+from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import Settings
 from refold.topics.specs import commands_topic
 
@@ -59,6 +61,10 @@ class CommandConsumer:
         for each in types:
             codec: Codec[Any] = codec_of(each)
             self._codecs[codec.name] = codec
+        self._settings = settings
+        self._schemas: SchemaTopic | None = None
+        self._held: Message | None = None
+        """A command that waits for the schema topic: handed over before any later one."""
         self._consumer = opened(Consumer, executor_consumer_config(settings, group))
         self._consumer.subscribe([self.topic])
 
@@ -69,7 +75,7 @@ class CommandConsumer:
             RecordError: The record is not a command that this executor knows; `done` passes it.
             ServerError: KAFKA_AWAY, KAFKA_REFUSED or TOPIC_MISSING.
         """
-        message = self._consumer.poll(timeout_s)
+        message, self._held = self._held or self._consumer.poll(timeout_s), None
         if message is None:
             return None
         error = message.error()
@@ -103,6 +109,8 @@ class CommandConsumer:
     def close(self) -> None:
         """Leave the group."""
         self._consumer.close()
+        if self._schemas is not None:
+            self._schemas.close()
 
     def __enter__(self) -> "CommandConsumer":
         return self
@@ -123,4 +131,21 @@ class CommandConsumer:
                 partition=partition,
                 offset=record.offset,
             )
-        return Received(codec.decode(record.value), record, topic, partition)
+        try:
+            command = codec.decode(record.value)
+        except RecordError as error:
+            if error.code != Code.SCHEMA_UNKNOWN:
+                raise
+            self._learn(codec, message)
+            command = codec.decode(record.value)
+        return Received(command, record, topic, partition)
+
+    def _learn(self, codec: Codec[Any], message: Message) -> None:
+        try:
+            if self._schemas is None:
+                self._schemas = SchemaTopic(self._settings.namespace, reader(self._settings))
+            self._schemas.refresh()
+        except ServerError:
+            self._held = message
+            raise
+        self._schemas.registry.teach(codec)

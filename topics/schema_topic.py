@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from refold.schemas.codec import Codec
 from refold.schemas.errors import RecordError
+from refold.schemas.framing import CONFLUENT_HEAD_BYTES, HEAD_BYTES, confluent_id, fingerprint_in
 from refold.schemas.registry import (
     Headers,
     Known,
@@ -87,6 +88,21 @@ class SchemaTopic:
             self.refresh()
             known = self.registry.find(fingerprint)
         return known
+
+    def written_with(self, value: bytes) -> tuple[Known | None, int]:
+        """The schema that wrote a value, in either framing, and where its body begins.
+
+        Raises:
+            RecordError: UNDECODABLE, it has neither framing.
+            ServerError: KAFKA_AWAY.
+        """
+        if value[:1] != b"\x00":
+            return self.find(fingerprint_in(value)), HEAD_BYTES
+        number = confluent_id(value)
+        if number not in self.registry.numbers:
+            self.refresh()
+        fingerprint = self.registry.numbers.get(number)
+        return (None if fingerprint is None else self.find(fingerprint)), CONFLUENT_HEAD_BYTES
 
     def publish(
         self, producer: Producer, codecs: Iterable[Codec[Any]], workflow: str
