@@ -24,13 +24,12 @@ from refold.processors.partition import Partition, Phase
 from refold.processors.saver import ReleaseJob, Saver
 from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
 from refold.schemas.verdicts import Activate
+from refold.snapshots.model import CRASH_LOOP_CLAIMS
 from refold.snapshots.ports import Store
 from refold.topics.records import EventReader
 
 _LOG = structlog.get_logger("refold.assignment")
 Name = tuple[str, int]
-CRASH_LOOP_CLAIMS = 3
-"""Claims without progress after which a partition is folded carefully and with a pause (P12)."""
 LONGEST_PAUSE_S = 30.0
 
 
@@ -286,7 +285,7 @@ class Assignment:
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
             activations=activations_of(row, taken.known),
-            takeovers=row.takeovers,
+            careful=self._options.careful_records if row.takeovers > CRASH_LOOP_CLAIMS else 0,
         )
         self._activate(partition, taken)
         return partition

@@ -94,7 +94,8 @@ class Partition:
     resolved: list[ResolvedRow] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
     """What silent replay decided, as the fold digest has it: for the case that it differs."""
-    takeovers: int = 0
+    careful: int = 0
+    """Good records that are still to be folded one by one, after takes without progress (P12)."""
     dirty_since_s: float = 0.0
     touched_since_s: float = 0.0
 

@@ -14,7 +14,7 @@ from time import monotonic
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.processors.assignment import CRASH_LOOP_CLAIMS, Assignment, Name
+from refold.processors.assignment import Assignment, Name
 from refold.processors.batch import Released, fold_run
 from refold.processors.divergence import LINES_MOST
 from refold.processors.emission import Emission, TooLarge
@@ -355,14 +355,15 @@ class Rounds:
     # Careful mode (P12).
 
     def _suspicious(self, partition: Partition) -> bool:
-        return partition.takeovers > CRASH_LOOP_CLAIMS
+        return partition.careful > 0
 
     def _one(self, consumer: Consumer, live: list[Run]) -> list[Run]:
         """One record of one partition, marked before it is folded; the others are put back."""
-        first = live[0]
+        first = next((each for each in live if self._suspicious(each.partition)), live[0])
         partition, offset = first.partition, offset_of(first.pairs[0][0])
-        for run in live[1:]:
-            self._put_back(consumer, run.partition)
+        for run in live:
+            if run is not first:
+                self._put_back(consumer, run.partition)
         if len(first.pairs) > 1:
             consumer.seek(TopicPartition(partition.topic, partition.number, offset + 1))
         try:
@@ -390,7 +391,7 @@ class Rounds:
             partition = run.partition
             if not self._careful and not self._suspicious(partition):
                 continue
-            partition.takeovers = max(0, partition.takeovers - 1)
+            partition.careful = max(0, partition.careful - 1)
             try:
                 self._store.clear(partition.topic, partition.number, offset_of(run.pairs[0][0]))
             except ServerError as away:

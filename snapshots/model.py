@@ -6,8 +6,12 @@ P20 of docs/protocol.md say what each field must mean.
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from typing import Final
 
 import msgspec
+
+CRASH_LOOP_CLAIMS: Final = 3
+"""Claims without progress after which a partition is folded carefully and with a pause (P12)."""
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +43,8 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     base: int
     """Offset at which the folded history begins: 0 until older records are archived."""
     takeovers: int
-    """Claims since the marker last moved or the partition was last given back (P12)."""
+    """Claims since the marker last moved or the partition was last given back (P12); more than
+    `CRASH_LOOP_CLAIMS` where a record is still marked as suspect."""
     activations: bytes = b""
     """The activations below `decisions`, as the worker packs them (P13)."""
     fence: str = ""

@@ -8,6 +8,7 @@ from string import Template
 from typing import Final
 
 from refold.snapshots.migrate import schema_name
+from refold.snapshots.model import CRASH_LOOP_CLAIMS
 
 _ROW: Final = (
     "topic, partition, workflow, topic_id, partitions, consumer_group, epoch, owner, released, "
@@ -30,12 +31,16 @@ _MINE: Final = "topic = %(topic)s AND partition = %(partition)s AND epoch = %(ep
 
 _TEXTS: Final = {
     "read": f"SELECT {_ROW} FROM $s.workflow_partition WHERE topic = %s AND partition = %s",
-    # The claim never touches what the owner saved: it may have saved since the row was read.
+    # The claim never touches what the owner saved: it may have saved since the row was read. A
+    # record that is still marked was being folded when its owner ended: careful again (P12).
     "claim": f"""
         UPDATE $s.workflow_partition
         SET epoch = epoch + 1, owner = %(owner)s, session = %(session)s, released = false,
             topic_id = %(topic_id)s, partitions = %(partitions)s, consumer_group = %(group)s,
-            takeovers = takeovers + 1, claimed = now()
+            claimed = now(), takeovers = 1 + CASE WHEN EXISTS (
+                SELECT FROM $s.workflow_suspect
+                WHERE topic = %(topic)s AND partition = %(partition)s AND log_offset >= marker)
+            THEN greatest(takeovers, {CRASH_LOOP_CLAIMS}) ELSE takeovers END
         WHERE {_MINE} RETURNING {_ROW}""",
     "claim_first": f"""
         INSERT INTO $s.workflow_partition ({_ROW}, session)
