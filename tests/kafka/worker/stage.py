@@ -361,6 +361,7 @@ class Stage(Scene):
     def process(self, spec: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start a worker process of the workflow that `MODULE:NAME` names."""
         return self.start(Path(__file__).parent / "child.py", self.environment() | {
+            "PYTHONPATH": str(Path(__file__).parents[3]),
             "STAGE_WORKFLOW": spec,
             "STAGE_OPTIONS": msgspec.json.encode(options).decode(),
         })  # fmt: skip
