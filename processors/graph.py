@@ -203,9 +203,10 @@ class StateGraph(Generic[C]):
     def upcast(self, event: type, *, sequence: int) -> Callable[[Upcast], Upcast]:
         """Declare how events of an older schema are read. Use as a decorator.
 
-        The function gets the old fields as a dict (records inside as dicts) and gives all new
-        ones, straight to the newest shape. It is pure and a part of the fold: changing it is a
-        new version. What Avro's rules of resolution can read needs none.
+        The function gets the old fields as plain data (records as dicts, enums as texts) and
+        gives all new ones, straight to the newest shape, as plain data or as objects. It is pure
+        and a part of the fold: changing it is a new version. What Avro's rules of resolution can
+        read needs none.
 
         Args:
             event: Event type of this graph.

@@ -251,7 +251,19 @@ def build(shape: Shape, value: Any) -> Any:
 
 def _build_choice(branches: tuple[Shape, ...], value: Any) -> Any:
     exact = [branch for branch in branches if python_type(branch) is type(value)]
-    records = [branch for branch in branches if isinstance(branch, Record)]
-    if not exact and type(value) is dict and len(records) == 1:
-        exact = list(records)  # a dict for one of several records would be a guess
+    if not exact:
+        near = [branch for branch in branches if _stands_for(branch, value)]
+        exact = near if len(near) == 1 else []  # one of several would be a guess
     return build(exact[0], value) if exact else value
+
+
+def _stands_for(shape: Shape, value: Any) -> bool:
+    """True when plain data can be made into an object of this branch."""
+    match shape:
+        case Record():
+            return type(value) is dict
+        case Items():
+            return type(value) in (list, tuple)
+        case Symbols():
+            return type(value) is str and value in dict(shape.members)
+    return False

@@ -132,13 +132,22 @@ class CommandConsumer:
                 offset=record.offset,
             )
         try:
-            command = codec.decode(record.value)
+            command = self._decoded(codec, record, message)
+        except RecordError as error:
+            place = {"topic": topic, "partition": partition, "offset": record.offset}
+            raise RecordError(
+                error.code, error.what, error.cure, **(error.where | place)
+            ) from error
+        return Received(command, record, topic, partition)
+
+    def _decoded(self, codec: Codec[Any], record: CommandRecord, message: Message) -> Any:
+        try:
+            return codec.decode(record.value)
         except RecordError as error:
             if error.code != Code.SCHEMA_UNKNOWN:
                 raise
-            self._learn(codec, message)
-            command = codec.decode(record.value)
-        return Received(command, record, topic, partition)
+        self._learn(codec, message)
+        return codec.decode(record.value)
 
     def _learn(self, codec: Codec[Any], message: Message) -> None:
         try:
