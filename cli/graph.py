@@ -73,7 +73,7 @@ def show(
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")] = "default",
     version: Annotated[
-        int | None, typer.Option("--version", help="Which version; the highest by default.")
+        int | None, typer.Option("--version", help="Which; the instance's, or the highest.")
     ] = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", help="Which, where NAME lists several.")
@@ -88,6 +88,8 @@ def show(
         )
     definition = chosen(spec, workflow, version)
     standing = None if instance is None else locate(definition, tenant, instance)
+    if standing is not None and version is None and standing.version:
+        definition = chosen(spec, definition.name, standing.version)
     if svg is not None:
         _write(svg, draw.to_svg(definition, standing))
     elif mermaid:

@@ -4,6 +4,7 @@ Law of this module: reads only. With definitions the log is folded, without them
 PostgreSQL tell what they hold.
 """
 
+import textwrap
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ inspect_app = typer.Typer()
 history_app = typer.Typer(no_args_is_help=True, help="Export what happened to an instance.")
 
 PAGE: Final = 1_000
+NOTE_CHARS: Final = 160
+"""Longest note in a picture: three lines below the state's name."""
 
 Identity = Annotated[str, typer.Argument(metavar="ID", help="Instance id.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")]
@@ -191,14 +194,19 @@ def standing(workflow: str, tenant: str, instance: str) -> Standing:
     row = find(settings, (tenant, instance), workflow)
     past = _history(settings, workflow, (tenant, instance))
     applied = [each for each in past if each.transition and each.verdict == "applied"]
-    states = {each.state_before for each in applied} | {each.state_after for each in applied}
-    note = f"parked: {row.failure_code}" if row.failure_code else row.run_status
+    taken = frozenset(each.transition for each in applied)
+    # The first event has no state before it: its transition's id tells.
+    states = {each.partition("/")[0] for each in taken} | {each.state_after for each in applied}
+    note = row.run_status
+    if row.failure_code:
+        note = textwrap.shorten(f"parked: {row.failure_code}: {row.failure_text}", NOTE_CHARS)
     return Standing(
         instance=instance,
         state=row.state,
         visited=frozenset(states - {""}),
-        taken=frozenset(each.transition for each in applied),
+        taken=taken,
         note=note,
+        version=row.definition,
     )
 
 
@@ -228,6 +236,9 @@ def _tell(told: Told) -> None:
         if parked.queue:
             fields["queue"] = ", ".join(map(str, parked.queue))
         fields["way out"] = f"refold redrive {look.instance} --tenant {look.tenant} --who … --why …"
+    fields["picture"] = (
+        f"refold graph MODULE:NAME --instance {look.instance} --tenant {look.tenant} --svg FILE"
+    )
     if look.deferred:
         fields["deferred"] = ", ".join(map(str, look.deferred))
     if look.ended:

@@ -81,7 +81,9 @@ class Standing(msgspec.Struct, frozen=True):
     taken: frozenset[str] = frozenset()
     """Ids of transitions it has taken, `<from>/<type>/<n>`, where they are known."""
     note: str = ""
-    """One short line more: that it is parked, since when."""
+    """One short line more: that it is parked, and why."""
+    version: int = 0
+    """Version of the definition that it goes by; 0: not known."""
 
 
 def outline(definition: Definition) -> Outline:
