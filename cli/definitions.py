@@ -12,8 +12,10 @@ from refold.cli import telling
 from refold.cli.telling import Json, Specs
 from refold.processors.clients import KafkaClients
 from refold.processors.versions import accept, uses
+from refold.schemas.errors import Code, UsageError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.store import PostgresStore
+from refold.snapshots.upkeep import Upkeep
 from refold.topics.settings import Settings, load_settings
 
 app = typer.Typer(no_args_is_help=True, help="See versions in use; accept code that folds alike.")
@@ -75,6 +77,30 @@ def accept_(specs: Specs, workflow: telling.Name = "", json_: Json = False) -> N
             fingerprint=f"{each.before} → {each.after}",
             shown_by=f"{each.records} records on {len(each.partitions)} partitions, folded alike",
         )
+
+
+@app.command("activate")
+def activate_(
+    workflow: Annotated[str, typer.Argument(help="Name of the workflow.")],
+    version: Annotated[int, typer.Argument(min=1, help="Version that new instances begin with.")],
+    who: Annotated[str, typer.Option("--who", help="Your name: it is written down.")],
+    why: Annotated[str, typer.Option("--why", help="Why now.")],
+    json_: Json = False,
+) -> None:
+    """Let new instances begin with a version, where `worker.activate` is `manual`."""
+    settings = load_settings()
+    with telling.store_of(settings, "definitions") as store:
+        if not Upkeep(store).activate(workflow, version, who, why):
+            raise UsageError(
+                Code.NOT_FOUND,
+                f"Version {version} of {workflow} is not registered.",
+                "Start every worker with that version first, then activate it.",
+            )
+    if json_:
+        telling.tell_json({"workflow": workflow, "version": version, "who": who, "why": why})
+        return
+    seen = f"within {settings.worker.preflight_s:.0f} s, from each partition's next event on"
+    telling.tell(activated=f"{workflow} version {version}", seen_by_workers=seen)
 
 
 def _rows(settings: Settings, store: PostgresStore, workflow: str) -> list[PartitionRow]:

@@ -19,7 +19,7 @@ from refold.processors.digest import unpacked
 from refold.processors.fold import FOLD_VERSION
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
-from refold.processors.ownership import Contested, Taken, Taker
+from refold.processors.ownership import Contested, Examined, Taken, Taker
 from refold.processors.partition import Partition, Phase
 from refold.processors.saver import ReleaseJob, Saver
 from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
@@ -81,7 +81,7 @@ class Assignment:
         self._store = store
         self._clock = clock
         self._explained: dict[tuple[Name, int], str] = {}
-        self._examining: Future[dict[Name, FenceError]] | None = None
+        self._examining: Future[Examined] | None = None
         self._examine_at_s = clock() + options.preflight_s
 
     @property
@@ -155,15 +155,19 @@ class Assignment:
             self._examine_at_s = now_s + self._options.preflight_s
             self._examining = self._taker.submit_examine(list(self.partitions.values()))
 
-    def _examined(self, answer: Future[dict[Name, FenceError]]) -> None:
+    def _examined(self, answer: Future[Examined]) -> None:
         try:
-            fences = answer.result()
+            found = answer.result()
         except ServerError as away:
             _LOG.warning("not checked", error=str(away))
             return
-        for name, fence in fences.items():
+        for name, fence in found.fences.items():
             if name in self.partitions:
                 self.fence(name, fence)
+        for partition in self.partitions.values():
+            wanted = found.wanted.get(partition.topic)
+            if wanted is not None and partition.pending is None and not partition.silent:
+                self._activate(partition, wanted)
 
     def retire(self) -> None:
         """The producer is finished: no transaction of it may be trusted any more."""
@@ -287,34 +291,35 @@ class Assignment:
             activations=activations_of(row, taken.known),
             careful=self._options.careful_records if row.takeovers > CRASH_LOOP_CLAIMS else 0,
         )
-        self._activate(partition, taken)
+        self._activate(partition, taken.wanted)
         return partition
 
-    def _activate(self, partition: Partition, taken: Taken) -> None:
-        """What this worker folds by begins at the first live offset, unless it stands (P13).
+    def _activate(self, partition: Partition, wanted: int | None) -> None:
+        """What new instances begin with from the next live offset on, unless it stands (P13).
 
-        The highest version that it has, or with manual activation the one that is active; a
-        fingerprint that `refold definitions accept` let pass is written down with it.
+        The highest version that this worker has; with manual activation the one that a person
+        chose, else the one that is active. A fingerprint that `refold definitions accept` let
+        pass is written down with it.
         """
         workflow, last = partition.workflow, next(iter(partition.activations[-1:]), None)
         version = workflow.latest.version
         if last is not None and (self._options.activate_manually or last.version > version):
-            version = last.version
+            version = wanted or last.version
         definition = workflow.versions.get(version)
         if definition is None:  # a version that this worker lacks is active: it fences when used
             return
-        wanted = Activate(
+        activation = Activate(
             max(partition.silent_to, partition.position),
             version,
             definition.fingerprint,
             FOLD_VERSION,
             workflow.tenant,
-            taken.facts.partitions,
+            partition.partitions,
         )
-        if last is not None and replace(last, offset=wanted.offset) == wanted:
+        if last is not None and replace(last, offset=activation.offset) == activation:
             return
-        partition.pending = wanted
-        partition.activations.append(wanted)
+        partition.pending = activation
+        partition.activations.append(activation)
 
     def _give_back(self, names: list[Name]) -> None:
         held = [self.partitions[name] for name in names if name in self.partitions]

@@ -34,6 +34,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows_to: int = 0
     instances: int = 0
     unsaved: int = 0
+    active: int = 0
+    """Definition version that new instances begin with; 0 while that is not known."""
     lag: int = 0
     """Records between the position and the end of the log as last fetched."""
     counts: dict[str, int] = {}
@@ -117,6 +119,7 @@ def _owned(partition: Partition, keeper: Keeper, lag: int) -> PartitionStatus:
         rows_to=partition.rows_to,
         instances=len(partition.held),
         unsaved=keeper.backlog(partition),
+        active=partition.activations[-1].version if partition.activations else 0,
         lag=lag,
         counts=dict(partition.counts),
     )

@@ -14,7 +14,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """Name of this worker in status and logs; host and process id where empty."""
     activate_manually: bool = False
-    """True for rolling deploys: a higher version waits for `refold definitions activate`."""
+    """True for rolling deploys: another version waits for `refold definitions activate`."""
     batch_records: int = 5000
     """Most records of one transaction: beyond this the rate no longer grows (docs/figures.md)."""
     gather_s: float = 0.1

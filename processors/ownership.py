@@ -57,6 +57,16 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     start: Start
     known: Known
     facts: LogFacts
+    wanted: int | None
+    """Version that a person chose for new instances, where activation is manual."""
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What a check of owned partitions found."""
+
+    fences: dict[tuple[str, int], FenceError]
+    wanted: dict[str, int]
+    """Version that a person chose for new instances, by event topic."""
 
 
 class Contested(Exception):  # noqa: N818  # an outcome, not an error
@@ -127,18 +137,22 @@ class Taker:
             self._renewing, lambda: self.take(topic, partition, workflow, owner)
         )
 
-    def submit_examine(self, owned: "Sequence[Held]") -> Future[dict[tuple[str, int], FenceError]]:
-        """Begin to check owned partitions again; the future holds the fences, by name."""
+    def submit_examine(self, owned: "Sequence[Held]") -> Future[Examined]:
+        """Begin to check owned partitions again, and what is activated for them."""
         by_topic: dict[str, list[Held]] = {}
         for each in owned:
             by_topic.setdefault(each.topic, []).append(each)
 
-        def work() -> dict[tuple[str, int], FenceError]:
-            return {
+        def work() -> Examined:
+            fences = {
                 (topic, number): fence
                 for topic, held in by_topic.items()
                 for number, fence in self.examine(topic, held).items()
             }
+            wanted = {
+                topic: self._wanted(held[0].workflow.name) for topic, held in by_topic.items()
+            }
+            return Examined(fences, {topic: n for topic, n in wanted.items() if n is not None})
 
         return self._pool.submit(self._renewing, work)
 
@@ -195,7 +209,11 @@ class Taker:
             claimed.marker,
         )
         same_tenant(workflow, claimed, known)
-        return Taken(row=claimed, start=start, known=known, facts=log)
+        wanted = self._wanted(workflow.name)
+        return Taken(row=claimed, start=start, known=known, facts=log, wanted=wanted)
+
+    def _wanted(self, workflow: str) -> int | None:
+        return self._store.wanted(workflow) if self._options.activate_manually else None
 
     def _note(self, topic: str, partition: int, fence: str) -> None:
         """Write the fence down, where the partition has a row: tools show it (O7)."""
@@ -409,6 +427,11 @@ class Held(Stored, Protocol):
     @property
     def topic(self) -> str:
         """Its topic."""
+        ...
+
+    @property
+    def workflow(self) -> Workflow:
+        """What is folded there."""
         ...
 
     @property

@@ -41,6 +41,7 @@ def options_of(settings: Settings, *, name: str = "") -> Options:
         freshness_s=worker.freshness_s / 2,
         snapshot_max_age_s=worker.snapshot_max_age_s,
         rows=worker.rows,
+        activate_manually=worker.activate == "manual",
         preflight_s=worker.preflight_s,
         accept_finite_retention=worker.accept_finite_retention,
     )

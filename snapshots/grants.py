@@ -22,6 +22,7 @@ WORKER_RIGHTS: Final[dict[str, LiteralString]] = {
     "workflow_instance": "SELECT, INSERT, UPDATE, DELETE",
     "workflow_event_log": "SELECT, INSERT, UPDATE, DELETE",
     "workflow_definition": "SELECT, INSERT, UPDATE",
+    "workflow_activation": "SELECT, INSERT",
     "workflow_suspect": "SELECT, INSERT, UPDATE, DELETE",
     "workflow_choice": "SELECT, INSERT",
 }

@@ -85,6 +85,10 @@ class Store(Protocol):
         """Note what a person chose for a fenced partition; False when there is no such row."""
         ...
 
+    def wanted(self, workflow: str) -> int | None:
+        """Version that a person chose for new instances, None if nobody did (P13)."""
+        ...
+
     def suspect(self, topic: str, partition: int, offset: int) -> int:
         """Mark a record before it is folded alone; how often it was marked, this time included."""
         ...

@@ -281,6 +281,13 @@ _TEXTS: Final = {
         SET fingerprint = excluded.fingerprint, canonical = excluded.canonical""",
     "retire": """
         UPDATE $s.workflow_definition SET state = 'retired' WHERE workflow = %s AND version = %s""",
+    "activate": """
+        INSERT INTO $s.workflow_activation (workflow, version, who, reason)
+        SELECT workflow, version, %(who)s, %(reason)s FROM $s.workflow_definition
+        WHERE workflow = %(workflow)s AND version = %(version)s""",
+    "wanted": """
+        SELECT version FROM $s.workflow_activation
+        WHERE workflow = %s ORDER BY number DESC LIMIT 1""",
     "definitions": """
         SELECT workflow, version, fingerprint, canonical, state FROM $s.workflow_definition
         WHERE workflow = %s ORDER BY version""",

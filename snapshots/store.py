@@ -237,6 +237,15 @@ class PostgresStore:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""
         self._execute("fence", topic, partition, epoch=epoch, fence=plain(fence))
 
+    def wanted(self, workflow: str) -> int | None:
+        """See `ports.Store.wanted`."""
+
+        def work(connection: Connection) -> int | None:
+            found = connection.execute(self.sql["wanted"], [workflow]).fetchone()
+            return None if found is None else int(found[0])
+
+        return self.runner.run(f"the read of what is activated of {workflow}", work)
+
     def choose(self, topic: str, partition: int, choice: str) -> bool:
         """See `ports.Store.choose`; each choice is kept in `workflow_choice` too."""
         return self._execute("choose", topic, partition, choice=plain(choice)) == 1

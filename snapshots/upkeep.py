@@ -189,6 +189,18 @@ class Upkeep:
             lambda c: c.execute(self._sql["retire"], [workflow, version]).rowcount == 1,
         )
 
+    def activate(self, workflow: str, version: int, who: str, reason: str) -> bool:
+        """Choose the version that new instances begin with where activation is manual (P13).
+
+        Returns:
+            False when no worker with that version was ever started: it is not registered.
+        """
+        chosen = {"workflow": workflow, "version": version, "who": who, "reason": reason}
+        return self._runner.run(
+            f"activating {workflow} version {version}",
+            lambda c: c.execute(self._sql["activate"], chosen).rowcount == 1,
+        )
+
     def definitions(self, workflow: str) -> Sequence[Definition]:
         """Every version ever used of a workflow, oldest first."""
 

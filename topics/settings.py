@@ -111,6 +111,9 @@ class Worker(_Section):
     """The broker aborts a transaction that is open for longer."""
     freshness_s: Annotated[float, Field(gt=0, le=3_600)] = 2.0
     """Instance rows and event-log index lag the fold by at most this."""
+    activate: Literal["highest", "manual"] = "highest"
+    """Version that new instances begin with: the highest that the worker has, or the one that
+    `refold definitions activate` chose, for rolling deploys."""
     takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
     """Snapshots are written often enough that a successor needs at most this."""
     http_host: str = "127.0.0.1"

@@ -27,6 +27,8 @@ from refold.processors.worker import Worker
 from refold.schemas.codec import codec_of
 from refold.snapshots.migrate import migrate
 from refold.snapshots.preflight import findings
+from refold.snapshots.store import PostgresStore
+from refold.snapshots.upkeep import Upkeep
 from refold.testing.servers import Kafka, Postgres
 from refold.topics.records import event_headers
 
@@ -211,3 +213,32 @@ def place(run: Scene, instance: str) -> None:
         headers=event_headers(f"placed-{instance}", "/shop", codec.name, "acme"),
     )
     assert producer.flush(30) == 0
+
+
+def test_with_manual_activation_version_2_begins_when_a_person_says_so(
+    kafka: Kafka, database: str
+) -> None:
+    """P13: a rolling deploy under which no worker meets a version that it lacks."""
+    with scene(kafka.bootstrap, database, partitions=1) as run:
+        with running(run, workflow=OLD):
+            place(run, "first")
+            run.until_folded()
+        slow = {"activate": "manual", "preflight_s": 1.0}
+        with running(run, workflow=BOTH, worker=slow) as worker:
+            place(run, "second")
+            run.until_folded()
+            store = PostgresStore(run.dsn)
+            try:
+                assert not Upkeep(store).activate("order", 7, "ada", "a typing error")
+                assert Upkeep(store).activate("order", 2, "ada", "all workers have it")
+            finally:
+                store.close()
+            run.until(lambda: 2 in _active(worker), "version 2 is active")
+            place(run, "third")
+            run.until_folded()
+
+        assert versions(run) == {"first": 1, "second": 1, "third": 2}
+
+
+def _active(worker: Worker) -> set[int]:
+    return {each.active for each in worker.health.status.partitions}
