@@ -42,6 +42,7 @@ def text(message: Message, name: str) -> str:
     return bytes(held).decode()
 
 
+@pytest.mark.slow
 def test_a_stop_during_an_outage_loses_no_command_and_keeps_their_order(
     undisturbed: Outcome, own_kafka: OwnKafka, database: str
 ) -> None:
@@ -52,8 +53,9 @@ def test_a_stop_during_an_outage_loses_no_command_and_keeps_their_order(
         first = run.worker()
         run.until(lambda: sum(run._markers()) > 0, "the first cut")
         broker.kill()
-        run.stop(first)
+        first.send_signal(signal.SIGTERM)
         broker.start()
+        run.stop(first)
         run.publish(0.9, 1.0)
         second = run.worker()
         run.until_folded()

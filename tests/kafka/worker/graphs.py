@@ -55,8 +55,10 @@ def answer_otherwise(ctx: Count, _: Counted) -> Answer:
     return Answer(text=f"it is {ctx.total}")
 
 
-def _graph(version: int, *, well: bool = False, otherwise: bool = False) -> StateGraph[Count]:
-    graph = StateGraph("count", version=version, context=Count, initial="new")
+def _graph(
+    version: int, *, well: bool = False, otherwise: bool = False, tenant: str = ""
+) -> StateGraph[Count]:
+    graph = StateGraph("count", version=version, context=Count, initial="new", tenant=tenant)
     reducer = counted_well if well else counted
     graph.on("new", Counted, to="open")(reducer)
     graph.on("open", Counted, to="open")(reducer)
@@ -71,3 +73,4 @@ fixed = Workflow("count", [_graph(1, well=True)])
 """The same version with other code: what the fingerprint is there to notice."""
 reworded = Workflow("count", [_graph(1, otherwise=True)])
 both = Workflow("count", [_graph(1), _graph(2, well=True)])
+housed = Workflow("count", [_graph(1, tenant="house")])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
-from tests.kafka.worker.graphs import Closed, Counted, CountedAndNoted, count
+from tests.kafka.worker.graphs import Closed, Counted, CountedAndNoted, count, housed
 from tests.kafka.worker.ports import Held, before, changed
 from tests.kafka.worker.stage import ORDER, Stage, codes, header
 from tests.running import settings_of
@@ -332,15 +332,17 @@ def test_b023_a_decision_log_that_vanishes_under_a_worker_lets_nothing_pass(one:
     assert one.counts() == {"applied": 1}
 
 
-def test_default_tenant_is_given_where_it_is_declared_and_refused_where_not(one: Stage) -> None:
-    """P29: absent tenant: the declared default, or refused."""
+def test_a_default_tenant_is_given_where_it_is_declared_and_refused_where_not(
+    one: Stage,
+) -> None:
+    """P29: absent tenant: the definition's default, or refused."""
+    one.add_count()
     one.put(("o-1", "p", OrderPlaced((), 1)), tenant=None)
-    one.fold()
+    one.put(("c-1", "1", Counted(number=1)), tenant=None, workflow="count")
+    one.fold(ORDER, housed)
     assert [row[1:] for row in one.decided()] == [("refused", Code.BAD_ENVELOPE)]
-    one.put(("o-2", "p", OrderPlaced((), 1)), tenant=None)
-    with one.working(tenant="house"):
-        one.until_saved()
-    assert one.sql("SELECT tenant, instance_id FROM refold.workflow_instance") == [("house", "o-2")]
+    assert one.decided("count") == []
+    assert one.sql("SELECT tenant, instance_id FROM refold.workflow_instance") == [("house", "c-1")]
 
 
 def test_equal_ids_of_two_tenants_are_two_instances_of_one_partition(one: Stage) -> None:
