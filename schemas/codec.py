@@ -227,7 +227,7 @@ def _decode(
             raise _damaged(name, error) from error
         if value[:HEAD_BYTES] in readers:
             raise _damaged(name, "a value is none of those that its type allows")
-        if value[:1] == b"\x00":
+        if numbers and value[:1] == b"\x00":  # without ids of a registry it is no framing of ours
             return numbered(value)
         fingerprint = fingerprint_in(value).hex()
         raise _unknown(name, f"the fingerprint {fingerprint}", fingerprint=fingerprint)

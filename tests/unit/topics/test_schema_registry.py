@@ -224,9 +224,12 @@ def test_a_codec_reads_both_framings_and_tells_an_unknown_id() -> None:
         value = codec.encode(event)
         with pytest.raises(RecordError) as caught:
             codec.decode(to_confluent(value, 5))
-        assert caught.value.code is Code.SCHEMA_UNKNOWN
-        assert caught.value.where["id"] == 5
+        assert caught.value.code is Code.UNDECODABLE  # no registry's id is known: no framing
         codec.add_number(5, codec.fingerprint)
+        with pytest.raises(RecordError) as caught:
+            codec.decode(to_confluent(value, 6))
+        assert caught.value.code is Code.SCHEMA_UNKNOWN
+        assert caught.value.where["id"] == 6
         assert codec.decode(to_confluent(value, 5)) == event
         assert codec.decode(value) == event
         with pytest.raises(RecordError) as caught:
