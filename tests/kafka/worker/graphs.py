@@ -51,18 +51,23 @@ def answer(ctx: Count, event: Counted) -> Answer:
     return Answer(text="x" * event.number if event.number > 1000 else str(ctx.total))
 
 
-def answer_otherwise(ctx: Count, _: Counted) -> Answer:
+def answer_otherwise(ctx: Count, _: Event) -> Answer:
     return Answer(text=f"it is {ctx.total}")
 
 
 def _graph(
-    version: int, *, well: bool = False, otherwise: bool = False, tenant: str = ""
+    version: int,
+    *,
+    well: bool = False,
+    otherwise: bool = False,
+    swapped: bool = False,
+    tenant: str = "",
 ) -> StateGraph[Count]:
     graph = StateGraph("count", version=version, context=Count, initial="new", tenant=tenant)
     reducer = counted_well if well else counted
     graph.on("new", Counted, to="open")(reducer)
-    graph.on("open", Counted, to="open")(reducer)
-    graph.on("open", Closed, to="closed")
+    graph.on("open", Counted, to="closed" if swapped else "open")(reducer)
+    graph.on("open", Closed, to="open" if swapped else "closed")
     graph.enter("open", send=answer_otherwise if otherwise else answer)
     graph.final("closed", late={ANY: Late.RECORD})
     return graph
@@ -73,4 +78,6 @@ fixed = Workflow("count", [_graph(1, well=True)])
 """The same version with other code: what the fingerprint is there to notice."""
 reworded = Workflow("count", [_graph(1, otherwise=True)])
 both = Workflow("count", [_graph(1), _graph(2, well=True)])
+swapped = Workflow("count", [_graph(1, otherwise=True, swapped=True)])
+newer = Workflow("count", [_graph(2, well=True)])
 housed = Workflow("count", [_graph(1, tenant="house")])

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.kafka.worker.graphs import Closed, Counted, both, count, fixed, reworded
+from tests.kafka.worker.graphs import (
+    Closed,
+    Counted,
+    both,
+    count,
+    fixed,
+    newer,
+    reworded,
+    swapped,
+)
 from tests.kafka.worker.stage import Given, Stage, codes, header
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
@@ -301,3 +310,67 @@ def test_p17_a_finished_order_is_not_begun_again_by_a_repeated_start(one: Stage)
     one.fold()
     assert one.counts() == {"applied": 3, "duplicate": 1, "late": 1}
     assert len(one.sent()) == 2
+
+
+def test_p19_o6_one_partition_that_diverges_does_not_stop_the_other(two: Stage) -> None:
+    """P19: named with its keys, nothing of the tail is sent; O6: the other one goes on."""
+    two.add_count()
+    (first,), (other,) = two.names(0, 1), two.names(1, 1)
+    two.put((first, "1", Counted(number=1)), (other, "1", Counted(number=1)), workflow="count")
+    two.fold(count)
+    two.keep()
+    two.put((first, "2", Counted(number=2)), workflow="count")
+    two.fold(count)
+    two.put_back()
+    two.sql("UPDATE refold.workflow_definition SET fingerprint = %s", swapped.latest.fingerprint)
+    two.put((first, "3", Counted(number=3)), (other, "2", Counted(number=2)), workflow="count")
+    with two.working(swapped) as worker:
+        two.until_codes(worker, {0: Code.REPLAY_DIVERGED, 1: ""}, "count")
+        two.until(lambda: two.marks("count") == {"p0": 1, "p1": 2}, "the other partition")
+        two.until(
+            lambda: any(
+                f"{first}:open" in row[0] and "sent, but not wanted" in row[0]
+                for row in two.sql("SELECT fence FROM refold.workflow_partition")
+            ),
+            "the key that differs",
+        )
+    assert sorted(two.sent("count")) == sorted([f"{first}/open"] * 2 + [f"{other}/open"])
+
+
+def test_b029_a_worker_without_a_version_in_use_stops_until_it_has_it(one: Stage) -> None:
+    """B029, design 5: instances are pinned; nothing is folded by another version's code."""
+    one.add_count()
+    one.put(("old", "1", Counted(number=1)), workflow="count")
+    one.fold(count)
+    one.put(("old", "2", Counted(number=2)), ("new", "1", Counted(number=1)), workflow="count")
+    before = one.saved()
+    with one.working(newer) as worker:
+        one.until_codes(worker, {0: Code.DEFINITION_MISSING}, "count")
+    assert one.saved()["snapshots"] == before["snapshots"]
+    assert one.sent("count") == ["old/open"]
+    one.fold(both)
+    assert one.sent("count") == ["old/open", "old/open", "new/open"]
+    assert {row[2]: row[5] for row in one.saved()["snapshots"]} == {"old": 1, "new": 2}
+
+
+def test_partitions_move_between_workers_of_the_newer_group_protocol(two: Stage) -> None:
+    """P2, KIP-848: the same ownership rules hold under `group.protocol=consumer`."""
+    names = [*two.names(0, 4), *two.names(1, 4)]
+    newer_protocol = {"group_protocol": "consumer"}
+    with two.working(worker=newer_protocol) as first:
+        two.place(*names[::2])
+        two.until_saved()
+        with two.working(worker=newer_protocol) as second:
+            two.until(
+                lambda: (
+                    len(codes(first)) == len(codes(second)) == 1
+                    and {*codes(first).values(), *codes(second).values()} == {""}
+                ),
+                "a partition each",
+            )
+            two.place(*names[1::2])
+            two.until_saved()
+        two.put(*((each, "r", Reserved()) for each in names))
+        two.until_saved()
+    assert two.counts() == {"applied": 16}
+    assert len(two.sent()) == 16
