@@ -368,3 +368,55 @@ def test_several_workflows_of_one_worker_do_not_mix(one: Stage) -> None:
     one.fold(ORDER, count)
     assert (one.sent(), one.sent("count")) == (["x/reserving"], ["x/open"])
     assert (one.states(), one.states("count")) == ({"x": "reserving"}, {"x": "closed"})
+
+
+def test_keys_that_name_no_instance_or_another_partition_begin_no_life(two: Stage) -> None:
+    """B001, B003, B019: refused with their raw key, offsets advance, nobody is called "None"."""
+    value = codec_of(OrderPlaced).encode(OrderPlaced(("pen",), 1))
+    (name,) = two.names(0, 1)
+    producer = two.producer()
+
+    def put(key: bytes | None, body: bytes | None, event: str, subject: str = "") -> None:
+        headers = event_headers(event, "/shop", "OrderPlaced", "acme")
+        more = [("ce_subject", subject.encode())] if subject else []
+        producer.produce(two.topic(), body, key, 1, headers=[*headers, *more])
+
+    put(None, value, "1")
+    put(b"", value, "2")
+    put(b"\x83\xff", value, "3")
+    put(name.encode(), value, "4")
+    (other,) = two.names(1, 1)
+    put(other.encode(), value, "5", subject=name)
+    put(other.encode(), None, "6")
+    put(other.encode(), b"", "7")
+    put(other.encode(), value, "8")
+    assert producer.flush(30) == 0
+    two.fold()
+    assert two.decided() == [
+        (0, "refused", Code.BAD_KEY),
+        (1, "refused", Code.BAD_KEY),
+        (2, "refused", Code.BAD_KEY),
+        (3, "refused", Code.WRONG_PARTITION),
+        (4, "refused", Code.BAD_KEY),
+        (5, "refused", Code.TOMBSTONE),
+        (6, "poison", Code.UNDECODABLE),
+    ]
+    assert two.states() == {other: "reserving"}
+    assert [(key, value) for key, value, _ in kept(two, "order")][2:6] == [
+        (b"\x83\xff", value),
+        (name.encode(), value),
+        (other.encode(), value),
+        (other.encode(), None),
+    ]
+
+
+def test_b021_a_large_event_that_is_refused_is_kept_whole_and_blocks_nothing(one: Stage) -> None:
+    """B021: the record beside its reason fits what the decision log takes."""
+    large = OrderPlaced(items=("x" * 980_000,), total=1)
+    one.place("o-1")
+    one.put(("o-1", "again", large))
+    one.put(("o-1", "r", Reserved()))
+    one.fold()
+    assert one.decided() == [(1, "refused", Code.NO_TRANSITION)]
+    assert kept(one, "order")[0][1] == codec_of(OrderPlaced).encode(large)
+    assert one.sent() == ["o-1/reserving", "o-1/charging"]
