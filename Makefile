@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Times that `make chaos` meets each boundary.
 CHAOS ?= 5
-PYTEST_ARGS ?=
+# Tests wait more than they compute: three at a time on two cores, a file at a time.
+PYTEST_ARGS ?= -n 3 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix bench chaos lock stop clean
