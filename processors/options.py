@@ -46,6 +46,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """P12: a loop that hangs for this long ends the process with its traceback."""
     careful_records: int = 50
     """Good records after which careful mode ends."""
-    preflight_s: float = 30.0
+    preflight_s: float = 10.0
     """Pause between periodic preflights."""
     accept_finite_retention: bool = False

@@ -126,7 +126,7 @@ class Worker(_Section):
     """Write instance rows and the event-log index; without them only snapshots are written."""
     accept_finite_retention: bool = False
     """Run although the broker deletes events: a rebuild from offset 0 will not be possible."""
-    preflight_s: Annotated[float, Field(ge=1.0, le=3_600)] = 60.0
+    preflight_s: Annotated[float, Field(ge=1.0, le=3_600)] = 10.0
     """The checks of the start are made again after this."""
 
 
