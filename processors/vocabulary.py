@@ -52,6 +52,10 @@ class Vocabulary:
         self._topic: SchemaTopic | None = None
         self._workflows = list(workflows)
         self._codecs: dict[str, Codecs] = {each.name: _codecs(each) for each in self._workflows}
+        if self._registry is not None:
+            for by_type in self._codecs.values():
+                for codec in (one for each in by_type.values() for one in each):
+                    codec.expect_numbers()
         self._known: dict[str, dict[str, frozenset[bytes]]] = {}
         """By workflow and type: fingerprints, and heads of ids, that all its codecs know."""
         self._numbers: dict[bytes, int] = {}

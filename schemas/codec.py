@@ -133,7 +133,15 @@ class Codec(Generic[T]):
     def heads(self) -> frozenset[bytes]:
         """What a value that can be read begins with: a fingerprint of 8 bytes behind C3 01, or
         the 5 bytes of a registry's id that is known here."""
-        return frozenset(self.writers) | frozenset(self._numbers)
+        return frozenset(self.writers) | (frozenset(self._numbers) - {b""})
+
+    def expect_numbers(self) -> None:
+        """Take a leading zero byte for Confluent wire format although no id is known yet.
+
+        For a process that is set to a registry: an id that the registry does not know is then an
+        unknown schema and not damage.
+        """
+        self._numbers.setdefault(b"", b"")
 
     def add_number(self, schema_id: int, fingerprint: bytes) -> None:
         """Learn which schema a registry's id stands for, for values in Confluent wire format.

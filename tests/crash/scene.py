@@ -188,13 +188,13 @@ class Scene:
             parts.append(f"--- {path.name}\n" + path.read_text()[-4000:])
         return "\n".join(parts)
 
-    def owners(self) -> int:
-        """How many workers have claimed partitions and not given them back."""
+    def owners(self) -> set[str]:
+        """Workers that have claimed partitions and not given them back, killed ones included."""
         with psycopg.connect(self.dsn) as connection:
             found = connection.execute(
-                "SELECT count(DISTINCT owner) FROM refold.workflow_partition WHERE NOT released"
-            ).fetchone()
-        return int(found[0]) if found else 0
+                "SELECT DISTINCT owner FROM refold.workflow_partition WHERE NOT released"
+            ).fetchall()
+        return {str(owner) for (owner,) in found}
 
     def outcome(self) -> Outcome:
         """Read back what came out."""

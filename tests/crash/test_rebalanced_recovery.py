@@ -24,10 +24,10 @@ def test_b010_members_that_join_and_die_in_the_middle_of_recovery_change_nothing
                 " refold.workflow_instance, refold.workflow_event_log"
             )
         first = run.worker()
-        run.until(lambda: run.owners() >= 1, "a first owner")
+        run.until(lambda: len(run.owners()) >= 1, "a first owner")
         second = run.worker()
         third = run.worker()
-        run.until(lambda: run.owners() >= 2, "a second owner")
+        run.until(lambda: len(run.owners()) >= 2, "a second owner")
         first.kill()
         run.until_folded()
         run.stop(second)

@@ -105,7 +105,7 @@ def test_an_instance_is_shown_in_the_picture_of_its_graph(placed: World, refold:
     code, told, _ = refold("graph", SPEC, "--mermaid", "--instance", "o-1", "--tenant", "acme")
     assert code == 0
     assert "class s3 here" in told
-    assert "class s1,s2 been" in told
+    assert "class s0,s1,s2 been" in told
     code, _, told = refold("graph", SPEC, "--instance", "o-9", "--tenant", "acme")
     assert code == 2
     assert "acme/o-9" in told
