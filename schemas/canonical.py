@@ -18,7 +18,7 @@ from refold.schemas.annotations import shape_of
 from refold.schemas.errors import Code, DefinitionError, RecordError
 from refold.schemas.plain import Value, damaged, loader_of, plain_of, same
 from refold.schemas.settling import settler_of
-from refold.schemas.shapes import Record
+from refold.schemas.shapes import Choice, Entries, Items, Record, Shape
 from refold.schemas.storable import check_of
 
 T = TypeVar("T")
@@ -76,10 +76,32 @@ class Canonical(Generic[T]):
             self.shape: Record = shape_of(cls)
         except DefinitionError as error:
             raise DefinitionError(Code.NOT_STORABLE, error.what, error.cure) from error
-        self.fault: Callable[[object], str | None] = check_of(self.shape)
+        check = check_of(self.shape)
+        self.fault: Callable[[object], str | None] = (
+            self._comes_back(check) if _builds_itself(self.shape) else check
+        )
         self.to_value: Callable[[T], Value] = plain_of(self.shape) or same
         self.from_value: Callable[[Value], T] = loader_of(self.shape)
         self.settle: Callable[[T], T] = settler_of(self.shape) or same
+
+    def _comes_back(self, check: Callable[[object], str | None]) -> Callable[[object], str | None]:
+        """The check of a class whose own code runs when an object is made, and so at each load."""
+
+        def fault(obj: Any) -> str | None:
+            found = check(obj)
+            if found is not None:
+                return found
+            data = pack(self.to_value(obj))
+            try:
+                again = self.from_value(unpack(data))
+            except RecordError as error:  # made past its validators, as model_copy does
+                why = type(error.__cause__).__name__
+                return f"{self.shape.name} is refused by its own class when it is loaded ({why})"
+            if check(again) is not None or pack(self.to_value(again)) != data:
+                return f"{self.shape.name} is another object when it is loaded again"
+            return None
+
+        return fault
 
     def encode(self, obj: T) -> bytes:
         """Canonical bytes of an object.
@@ -109,6 +131,20 @@ class Canonical(Generic[T]):
         given = upcast(value)
         lifted: T = given if isinstance(given, self.cls) else self.from_value(given)
         return self.from_value(unpack(self.encode(lifted)))  # as it comes back from a snapshot
+
+
+def _builds_itself(shape: Shape) -> bool:
+    """Whether a pydantic model or a `__post_init__` stands anywhere in a shape."""
+    match shape:
+        case Record(cls=cls, fields=fields, maker=maker):
+            own = maker == "model" or hasattr(cls, "__post_init__")
+            return own or any(_builds_itself(field.shape) for field in fields)
+        case Choice(branches):
+            return any(_builds_itself(branch) for branch in branches)
+        case Items(item) | Entries(item):
+            return _builds_itself(item)
+        case _:
+            return False
 
 
 def canonical_of(cls: type[T]) -> Canonical[T]:
