@@ -32,6 +32,10 @@ INSTANCE_TYPES: Final = (
 # int8 and bytea saves a datetime and a parse for each row.
 
 _YEAR_2000_MS: Final = 946_684_800_000
+LEAST_MS: Final = -62_135_596_800_000
+"""0001-01-01: the first day that Python's clients can read back."""
+MOST_MS: Final = 253_402_300_799_999
+"""9999-12-31T23:59:59.999: the last moment that they can."""
 _DIGITS: Final = 4_000
 """Longest number that is passed on: JSONB holds 131,072 digits, people read far fewer."""
 
@@ -76,8 +80,12 @@ def instance_values(
 
 
 def micros(time_ms: int) -> int:
-    """A timestamptz on the wire: µs since 2000-01-01 from ms since 1970-01-01."""
-    return (time_ms - _YEAR_2000_MS) * 1000
+    """A timestamptz on the wire: µs since 2000-01-01 from ms since 1970-01-01.
+
+    Log times are the broker's, but a topic that was not always on LogAppendTime may hold what a
+    sender took for ms; rows for people stay between the years 1 and 9999.
+    """
+    return (min(max(time_ms, LEAST_MS), MOST_MS) - _YEAR_2000_MS) * 1000
 
 
 def plain(text: str) -> str:

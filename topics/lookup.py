@@ -23,6 +23,10 @@ def partitions_of(reader: Consumer, topic: str) -> list[int]:
         found = reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
     except KafkaException as failure:
         raise kafka_error(failure, f"looking up {topic}") from failure
+    except RuntimeError as failure:  # the client's word for a name that no topic can have
+        raise ServerError(
+            Code.TOPIC_MISSING, f"No topic can be called {topic[:80]!r}….", "Look at the name."
+        ) from failure
     if found.error is not None:
         raise kafka_error(found.error, f"looking up {topic}")
     return sorted(found.partitions)

@@ -4,6 +4,10 @@ Law of this module: text from a number given by the caller; no clock is read her
 """
 
 from datetime import UTC, datetime
+from typing import Final
+
+MOST_MS: Final = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: RFC 3339 has four digits for a year."""
 
 
 class Rfc3339:
@@ -21,7 +25,11 @@ class Rfc3339:
 
 
 def rfc3339(ms: int) -> str:
-    """`2026-01-31T08:15:00.250Z` for milliseconds since the epoch, 0 or more."""
-    second, rest = divmod(ms, 1000)
+    """`2026-01-31T08:15:00.250Z` for milliseconds since the epoch; at most the end of 9999.
+
+    A topic that was not always on LogAppendTime may hold what a sender took for milliseconds: it
+    must not stop the fold.
+    """
+    second, rest = divmod(min(max(ms, 0), MOST_MS), 1000)
     moment = datetime.fromtimestamp(second, UTC)
     return f"{moment.replace(tzinfo=None).isoformat()}.{rest:03d}Z"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from psycopg import errors
 from refold.schemas.errors import Code
 from refold.snapshots.faults import Fault, fault, server_error
 from refold.snapshots.model import InstanceRow
-from refold.snapshots.rows import plain, storable, tidied
+from refold.snapshots.rows import micros, plain, storable, tidied
 
 TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 JSON = st.recursive(
@@ -110,3 +111,12 @@ def test_a_tidied_row_keeps_every_field_that_is_no_text() -> None:
 def test_each_error_of_the_server_has_one_meaning(error: Any, what: Fault, code: Code) -> None:
     assert fault(error) is what
     assert server_error(error, "a test").code is code
+
+
+@pytest.mark.parametrize("time_ms", [-(2**63), -1, 0, 1_796_000_000_123, 2**63 - 1])
+def test_every_time_fits_a_timestamp_that_can_be_read_back(time_ms: int) -> None:
+    """Nanoseconds that a sender took for milliseconds would end the saver, and every worker."""
+    assert abs(micros(time_ms)) < 2**63
+    read = datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros(time_ms))
+    if 0 <= time_ms < 2**53:
+        assert round(read.timestamp() * 1000) == time_ms

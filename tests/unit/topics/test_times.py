@@ -19,3 +19,9 @@ def test_the_kept_time_is_the_one_that_was_asked_for() -> None:
     times = Rfc3339()
     asked = [5, 5, 6, 5]
     assert [times.of(ms) for ms in asked] == [rfc3339(ms).encode() for ms in asked]
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_no_time_stops_the_fold(ms: int) -> None:
+    """A log that was not always on LogAppendTime may hold ns, or less than nothing."""
+    assert len(rfc3339(ms)) == len("2026-01-31T08:15:00.250Z")
