@@ -5,6 +5,7 @@ answers GET only, and shows no payload and no secret.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
 from threading import Thread
 from time import monotonic
 from typing import Any, Final
@@ -21,6 +22,8 @@ from refold.schemas.errors import Code, UsageError
 
 CONTENT: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON: Final = "application/json"
+SLOW_S: Final = 5.0
+"""Longest wait for a client that has connected and says nothing."""
 _BY_PARTITION: Final = ("workflow", "partition")
 
 Answer = tuple[str, str, bytes]
@@ -95,7 +98,7 @@ class Endpoint:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(StatusCollector(health))
         try:
-            self._server = make_server(host, port, self._app, WSGIServer, _Quiet)
+            self._server = make_server(host, port, self._app, _Server, _Quiet)
         except (OSError, OverflowError) as error:
             raise UsageError(
                 Code.BAD_SETTING,
@@ -136,8 +139,19 @@ class Endpoint:
         return "404 Not Found", CONTENT, b"/livez /readyz /status /metrics\n"
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each request: who connects and says nothing must not hold up the probes."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: the client went away or was too slow."""
+
+
 class _Quiet(WSGIRequestHandler):
     """No line on stderr for every probe."""
+
+    timeout = SLOW_S
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

@@ -14,6 +14,7 @@ from refold.processors.assignment import Assignment
 from refold.processors.keeping import Keeper
 from refold.processors.partition import Partition, Phase
 from refold.processors.rounds import Rounds
+from refold.schemas.errors import RefoldError
 
 EVERY_S: Final = 0.25
 OLD_S: Final = 10.0
@@ -40,7 +41,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Records between the position and the end of the log as last fetched."""
     counts: dict[str, int] = {}
     code: str = ""
-    """Code of what keeps it from being live, empty if nothing."""
+    """Code of what keeps it from being live or saved, empty if nothing."""
     text: str = ""
 
 
@@ -58,7 +59,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         """Why this worker is not ready, a sentence for each reason; empty when it is."""
         found = self.age(now_s)
         for each in self.partitions:
-            if each.phase != Phase.LIVE:
+            if each.phase != Phase.LIVE or each.code:
                 why = f": {each.code} {each.text}" if each.code else ""
                 found.append(f"{each.topic}[{each.partition}] is {each.phase}{why}")
         return found
@@ -83,7 +84,10 @@ class Health:
         if now_s - self.status.at_s < EVERY_S:
             return
         owned = list(assignment.partitions.values())
-        partitions = [_owned(each, keeper, assignment.lag(each)) for each in owned]
+        partitions = [
+            _owned(each, keeper, assignment.lag(each), rounds.trouble(each) or keeper.trouble(each))
+            for each in owned
+        ]
         for (topic, number), waiting in assignment.waiting.items():
             fence = waiting.fence
             partitions.append(
@@ -106,7 +110,9 @@ class Health:
         )
 
 
-def _owned(partition: Partition, keeper: Keeper, lag: int) -> PartitionStatus:
+def _owned(
+    partition: Partition, keeper: Keeper, lag: int, trouble: RefoldError | None
+) -> PartitionStatus:
     return PartitionStatus(
         topic=partition.topic,
         partition=partition.number,
@@ -122,4 +128,6 @@ def _owned(partition: Partition, keeper: Keeper, lag: int) -> PartitionStatus:
         active=partition.activations[-1].version if partition.activations else 0,
         lag=lag,
         counts=dict(partition.counts),
+        code=str(trouble.code) if trouble else "",
+        text=trouble.what if trouble else "",
     )

@@ -14,6 +14,7 @@ import structlog
 from refold.processors.options import Options
 from refold.processors.partition import Partition
 from refold.processors.saver import CutJob, Done, FlushJob, ReleaseJob, Saver
+from refold.schemas.errors import RefoldError
 
 _LOG = structlog.get_logger("refold.keeping")
 RETRY_S = 1.0
@@ -33,6 +34,8 @@ class Way:
     cut: CutJob | None = None
     flush: FlushJob | None = None
     retry_at_s: float = 0.0
+    error: RefoldError | None = None
+    """Of the last job, if PostgreSQL did not take it."""
 
 
 class Keeper:
@@ -63,7 +66,7 @@ class Keeper:
         now_s = self._clock()
         for partition in partitions:
             way = self._way(partition)
-            if now_s < way.retry_at_s:
+            if now_s < way.retry_at_s or self._held_back(partition, now_s):
                 continue
             if way.flush is None and self._flush_due(partition, now_s):
                 self._flush(partition, way)
@@ -71,7 +74,9 @@ class Keeper:
                 self.save(partition)
 
     def save(self, partition: Partition) -> None:
-        """Hand over a flush and a cut now, unless they are on their way."""
+        """Hand over a flush and a cut now, unless they are on their way or nothing is proved."""
+        if self._held_back(partition, self._clock()):
+            return
         way = self._way(partition)
         if self._options.rows and way.flush is None and partition.rows_to < partition.position:
             self._flush(partition, way)
@@ -105,6 +110,7 @@ class Keeper:
         else:
             way.flush = None
             _settle_flush(partition, job, good=done.good)
+        way.error = done.error
         if done.error is not None:
             way.retry_at_s = self._clock() + RETRY_S
             return True
@@ -114,6 +120,10 @@ class Keeper:
         """Unsaved rows and records in memory, whichever is more."""
         return max(len(partition.events), len(partition.dirty), len(partition.touched))
 
+    def trouble(self, partition: Partition) -> RefoldError | None:
+        """Why what is in memory is not saved, None if it is or is on its way."""
+        return self._way(partition).error
+
     def takeover_s(self, partitions: list[Partition]) -> float:
         """Predicted seconds of silent replay if this worker died now."""
         tail = sum(max(0, each.position - each.marker) for each in partitions)
@@ -121,6 +131,19 @@ class Keeper:
 
     def _way(self, partition: Partition) -> Way:
         return self._ways.setdefault(partition.name, Way())
+
+    def _held_back(self, partition: Partition, now_s: float) -> bool:
+        """Whether what a silent replay made waits for its digest to be compared (P19).
+
+        Saved before, it would stand under a marker that the release which ran cannot go back
+        behind, and the way out of REPLAY_DIVERGED would be lost. A replay that is long, or makes
+        more than memory should hold, is saved all the same.
+        """
+        return (
+            partition.unproved
+            and 2 * self.backlog(partition) <= self._options.held_records
+            and now_s - partition.taken_s < self._options.snapshot_max_age_s
+        )
 
     def _flush_due(self, partition: Partition, now_s: float) -> bool:
         if not self._options.rows or partition.rows_to >= partition.position:
