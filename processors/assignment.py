@@ -22,7 +22,13 @@ from refold.processors.options import Options
 from refold.processors.ownership import Contested, Examined, Taken, Taker
 from refold.processors.partition import Partition, Phase
 from refold.processors.saver import ReleaseJob, Saver
-from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
+from refold.schemas.errors import (
+    Code,
+    FenceError,
+    RecordError,
+    RefoldError,
+    ServerError,
+)
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import CRASH_LOOP_CLAIMS
 from refold.snapshots.ports import Store
@@ -195,6 +201,8 @@ class Assignment:
     def fence(self, name: Name, error: RefoldError, entering: Partition | None = None) -> None:
         """Stop one partition with a named error; the others go on (O6)."""
         partition = self.partitions.get(name, entering)
+        if partition is None and name not in self.waiting:
+            return  # the group has taken it away meanwhile: it is another worker's
         _LOG.error(
             "fenced", topic=name[0], partition=name[1], code=str(error.code), error=str(error)
         )
@@ -210,6 +218,10 @@ class Assignment:
         place = (partition.name, partition.silent_to)
         known = self._explained.get(place, "")
         self.fence(partition.name, diverged(partition, difference, known), partition)
+        # Nothing of it was sent: it is free, and looking at it again is no crash loop.
+        self._saver.submit(
+            ReleaseJob(topic=partition.topic, partition=partition.number, epoch=partition.epoch)
+        )
         if known:
             return
 
@@ -232,7 +244,7 @@ class Assignment:
         assert future is not None  # noqa: S101  # the caller looked
         try:
             taken = future.result()
-        except FenceError as error:
+        except (FenceError, RecordError) as error:  # of its row, its decision log (O6)
             self.fence(name, error)
             return
         except (Contested, ServerError) as error:
@@ -258,7 +270,11 @@ class Assignment:
             _LOG.info("not ready to seek", partition=name[1], error=str(failure))
             self.waiting[name].retry_at_s = self._clock() + 0.05
             return
-        partition = self._partition(name, taken)
+        try:
+            partition = self._partition(name, taken)
+        except FenceError as damaged:
+            self.fence(name, damaged)
+            return
         difference = partition.diverged()
         if difference is not None:
             self.diverge(partition, difference)
@@ -267,6 +283,14 @@ class Assignment:
         self.partitions[name] = partition
         if taken.start.alarm is not None:
             _LOG.error("goes on with an alarm", partition=name[1], code=str(taken.start.alarm))
+        if self._options.rows and partition.rows_to < partition.marker:  # `worker.rows` was off
+            _LOG.error(
+                "rows are missing: `refold rebuild` makes them",
+                topic=name[0],
+                partition=name[1],
+                first=partition.rows_to,
+                end=partition.marker,
+            )
 
     def _partition(self, name: Name, taken: Taken) -> Partition:
         row, start, workflow = taken.row, taken.start, self._topics[name[0]]
@@ -286,6 +310,7 @@ class Assignment:
             decided_from=row.decisions,
             decided_to=taken.known.position,
             complete=start.position == 0,
+            taken_s=self._clock(),
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
             activations=activations_of(row, taken.known),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from confluent_kafka import Consumer
 
+from refold.processors.digest import row_damaged
 from refold.schemas.verdicts import Activate, Decision
 from refold.snapshots.model import PartitionRow
 from refold.topics.reading import batches, offset_of
@@ -24,8 +25,15 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def activations_of(row: PartitionRow, known: Known) -> list[Activate]:
-    """All activations of a partition in order, each once: a tail of the log may be read again."""
-    older = msgspec.msgpack.decode(row.activations, type=list[Activate]) if row.activations else []
+    """All activations of a partition in order, each once: a tail of the log may be read again.
+
+    Raises:
+        FenceError: SNAPSHOT_DAMAGED, the row's bytes do not load.
+    """
+    try:
+        older = msgspec.msgpack.decode(row.activations or b"\x90", type=list[Activate])
+    except msgspec.MsgspecError as error:
+        raise row_damaged("activations", error) from error
     found = {(each.offset, each.version): each for each in (*older, *known.activations)}
     return sorted(found.values(), key=lambda each: each.offset)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from refold.schemas.errors import InvariantViolation
+from refold.schemas.errors import Code, FenceError
 
 BLOCK_RECORDS: Final = 64
 """Small enough that the open block fits a row, large enough that hashing costs nothing."""
@@ -71,12 +71,26 @@ def unpacked(data: bytes) -> Digests:
     """Digests from the partition's row.
 
     Raises:
-        InvariantViolation: The bytes are not what `packed` wrote.
+        FenceError: SNAPSHOT_DAMAGED, the bytes are not what `packed` wrote.
     """
     try:
         return msgspec.msgpack.decode(data, type=Digests)
     except msgspec.MsgspecError as error:
-        raise InvariantViolation(f"stored digests do not decode: {error}") from error
+        raise row_damaged("digests", error) from error
+
+
+def row_damaged(what: str, error: Exception) -> FenceError:
+    """The fence of a partition whose row in PostgreSQL does not load any more.
+
+    Args:
+        what: The part of the row, in the plural.
+        error: What its decoder said.
+    """
+    return FenceError(
+        Code.SNAPSHOT_DAMAGED,
+        f"The partition's row is damaged: its {what} do not load ({error}).",
+        "`refold rebuild` makes the row again from the log.",
+    )
 
 
 def committed(metadata: str | None) -> Committed | None:

@@ -119,13 +119,17 @@ def obey(
 
 
 def needed(instance: Instance | None, event: EventRecord) -> tuple[int, ...]:
-    """Offsets whose records `fold` wants in `released`; empty for all but a redrive (P28)."""
+    """Offsets whose records `fold` wants in `released`; empty for all but a redrive (P28).
+
+    Those of a queue that is there, whatever the order says: nothing else is ever read.
+    """
     if event.type != REDRIVE.name or instance is None or instance.more.parked is None:
         return ()
     order = decoded(REDRIVE, event.value)
     if type(order) is Unreadable:
         return ()
-    return tuple(order.offsets) or instance.more.parked.queue
+    queue, offsets = instance.more.parked.queue, tuple(order.offsets)
+    return (offsets or queue) if queue[: len(offsets)] == offsets else ()
 
 
 def _seen(instance: Instance, event: EventRecord) -> Step | None:

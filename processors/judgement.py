@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from refold.processors.digest import Committed
+from refold.processors.digest import Committed, row_damaged
 from refold.schemas.errors import Code, FenceError
 from refold.snapshots.model import PartitionRow
 
@@ -150,10 +150,17 @@ def _as_chosen(choice: Choice, marker: int, offset: int) -> Start:
 
 
 def choice_of(row: PartitionRow | None) -> Choice | None:
-    """What a person chose for the partition's fence, None if nothing."""
+    """What a person chose for the partition's fence, None if nothing.
+
+    Raises:
+        FenceError: SNAPSHOT_DAMAGED, the row's text does not load.
+    """
     if row is None or not row.choice:
         return None
-    return msgspec.json.decode(row.choice, type=Choice)
+    try:
+        return msgspec.json.decode(row.choice, type=Choice)
+    except msgspec.MsgspecError as error:
+        raise row_damaged("choices", error) from error
 
 
 def _same_log(row: PartitionRow, facts: LogFacts) -> None:

@@ -6,7 +6,7 @@ follows P5 step by step. What it brings back is data; the loop decides whether i
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ from refold.processors.judgement import LogFacts, Start, choice_of, judge
 from refold.processors.options import Options
 from refold.processors.partition import Partition
 from refold.processors.transaction import initialise
-from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.errors import Code, FenceError, RecordError, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
@@ -185,11 +185,12 @@ class Taker:
         Raises:
             Contested: Another claim came first.
             FenceError: A check or the judgement forbids to go on.
+            RecordError: UNDECODABLE, a record of the decision log was not written by refold.
             ServerError: Kafka or PostgreSQL is away or refuses.
         """
         try:
             taken = self._take(topic, partition, workflow, owner)
-        except FenceError as fence:
+        except (FenceError, RecordError) as fence:
             self._note(topic, partition, f"{fence.code} {fence.what}")
             raise
         if taken.row.fence:  # it was cured, or a person chose
@@ -198,13 +199,23 @@ class Taker:
 
     def _take(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Taken:
         claimed, log = self.claim(topic, partition, workflow, owner)
+        try:
+            return self._judged(claimed, log, workflow)
+        except (FenceError, RecordError):
+            # Nothing of this producer is under way there: who takes the partition next has nobody
+            # to fence, and a fence that is looked at again and again is no crash loop.
+            with suppress(ServerError):
+                self._store.release(topic, partition, claimed.epoch)
+            raise
+
+    def _judged(self, claimed: PartitionRow, log: LogFacts, workflow: Workflow) -> Taken:
         start = judge(claimed, log)
         if start.restart:
             claimed = self._restarted(claimed, log, workflow)
         known = read_decisions(
             self._clients.reader(),
             f"{self._options.namespace}.{workflow.name}.rejected",
-            partition,
+            claimed.partition,
             claimed.decisions,
             claimed.marker,
         )

@@ -43,6 +43,8 @@ class Overlay:
     folds: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     activations: list[Activate] = field(default_factory=list)
+    decided_to: int = 0
+    """Position on the decision log behind what this batch put there; 0: it put nothing."""
 
     def close(self) -> None:
         """Bring the digests up to the last folded record."""
@@ -96,6 +98,8 @@ class Partition:
     """What silent replay decided, as the fold digest has it: for the case that it differs."""
     careful: int = 0
     """Good records that are still to be folded one by one, after takes without progress (P12)."""
+    taken_s: float = 0.0
+    """When its fold began here."""
     dirty_since_s: float = 0.0
     touched_since_s: float = 0.0
 
@@ -119,6 +123,11 @@ class Partition:
         """True while records are folded that were already sent."""
         return self.position < self.silent_to
 
+    @property
+    def unproved(self) -> bool:
+        """True while this code has still to show that it decides as the one that ran (P19)."""
+        return self.silent and self.expected is not None
+
     def overlay(self) -> Overlay:
         """An empty overlay over the present state."""
         return Overlay(self.position, self.digests)
@@ -139,6 +148,7 @@ class Partition:
         for verdict, count in overlay.counts.items():
             self.counts[verdict] = self.counts.get(verdict, 0) + count
         self.position, self.digests = overlay.position, overlay.digests
+        self.decided_to = max(self.decided_to, overlay.decided_to)
         for activation in overlay.activations:
             self.activations.append(activation)
         self._forget_decisions()

@@ -35,7 +35,7 @@ from refold.topics.records import CommandWriter, Fault
 
 _LOG = structlog.get_logger("refold.rounds")
 LOAD_S = 1.0
-"""P11: a load that takes longer lets the loop poll meanwhile."""
+"""P11: loads of a round that take longer let the loop poll meanwhile."""
 CAREFUL_AFTER_ABORTS = 2
 SUSPECT_TIMES = 2
 """A record may end one worker by chance; the second time it is the record."""
@@ -90,12 +90,12 @@ class Rounds:
         self._clock = clock
         self._aborts_in_a_row = 0
         self._careful = 0
-        self._spent_s, self._folded = 0.0, 0
+        self._spent_s, self._folded, self._wait_until_s = 0.0, 0, 0.0
         self.throttled: set[Name] = set()
         """Partitions that are paused because too much of them is unsaved."""
-        self._loads: dict[Name, Future[Fetched]] = {}
-        self._stalled: dict[Name, float] = {}
-        """Partitions whose load failed, and when they are read again."""
+        self._loads: dict[Name, tuple[Partition, Future[Fetched]]] = {}
+        self._stalled: dict[Name, tuple[float, ServerError]] = {}
+        """Partitions whose load failed, when they are read again, and why it failed."""
         self._writers: dict[str, CommandWriter] = {}
 
     @property
@@ -106,19 +106,27 @@ class Rounds:
     def settle(self) -> None:
         """Take in slow loads that ended; hold back partitions whose saves lag behind."""
         self._throttle()
-        for name, load in list(self._loads.items()):
-            if not load.done():
+        for name, (asked, load) in list(self._loads.items()):
+            partition = self._assignment.partitions.get(name)
+            if partition is asked and not load.done():
                 continue
             del self._loads[name]
-            partition = self._assignment.partitions.get(name)
-            if partition is not None and self._admit(partition, load):
+            if partition is asked:
+                if self._admit(asked, load):
+                    self._resume(asked)
+            elif partition is not None:  # taken anew meanwhile: those records are of another time
                 self._resume(partition)
         now_s = self._clock()
-        for name in [each for each, at_s in self._stalled.items() if now_s >= at_s]:
+        for name in [each for each, (at_s, _) in self._stalled.items() if now_s >= at_s]:
             del self._stalled[name]
             partition = self._assignment.partitions.get(name)
             if partition is not None:
                 self._resume(partition)
+
+    def trouble(self, partition: Partition) -> ServerError | None:
+        """What a partition waits for before it can be folded on, None if nothing is known."""
+        stalled = self._stalled.get(partition.name)
+        return None if stalled is None else stalled[1]
 
     def run(self, consumer: Consumer, messages: list[Message], transactor: Transactor) -> None:
         """Fold, emit and commit what these records want.
@@ -127,6 +135,7 @@ class Rounds:
             Finished: The producer is finished; every partition must be taken again.
         """
         began_s = monotonic()
+        self._wait_until_s = began_s + LOAD_S
         runs = self._sorted(consumer, messages)
         self._spent_s, self._folded = monotonic() - began_s, 0
         live: list[Run] = []
@@ -135,7 +144,7 @@ class Rounds:
                 ready = self._ready(partition, pairs)
             except ServerError as away:
                 _LOG.warning("put back", partition=partition.number, error=str(away))
-                self._stalled[partition.name] = self._clock() + self._options.retry_s
+                self._stall(partition, away)
                 ready = None
             if ready is None:
                 self._put_back(consumer, partition, pause=True)
@@ -153,7 +162,7 @@ class Rounds:
         """Pause partitions with too much unsaved state, resume them when it is saved (design 6)."""
         bound = self._options.held_records
         consumer = self._assignment.consumer
-        for name, partition in self._assignment.partitions.items():
+        for name, partition in list(self._assignment.partitions.items()):
             backlog = self._keeper.backlog(partition)
             if backlog > bound and name not in self.throttled and consumer is not None:
                 _LOG.warning(
@@ -232,9 +241,9 @@ class Rounds:
             return True
         load = self._loader.submit(partition, list(missing))
         try:
-            load.exception(LOAD_S)
+            load.exception(max(0.0, self._wait_until_s - monotonic()))
         except Unanswered:
-            self._loads[partition.name] = load
+            self._loads[partition.name] = partition, load
             return False
         return self._admit(partition, load)
 
@@ -246,7 +255,7 @@ class Rounds:
             return False
         except ServerError as away:
             _LOG.warning("not loaded", partition=partition.number, error=str(away))
-            self._stalled[partition.name] = self._clock() + self._options.retry_s
+            self._stall(partition, away)
             return False
         return True
 
@@ -318,7 +327,7 @@ class Rounds:
     def _fold(self, run: Run, transactor: Transactor) -> Overlay:
         partition = run.partition
         overlay = partition.overlay()
-        emission = self._emission(partition, transactor)
+        emission = self._emission(partition, overlay, transactor)
         if partition.pending is not None:
             emission.activate(partition.pending)
             overlay.activations.append(partition.pending)
@@ -418,14 +427,14 @@ class Rounds:
         self._spent_s += monotonic() - began_s
         self._folded += len(pairs)
 
-    def _emission(self, partition: Partition, transactor: Transactor) -> Emission:
+    def _emission(self, partition: Partition, overlay: Overlay, transactor: Transactor) -> Emission:
         namespace, workflow = self._options.namespace, partition.workflow.name
         writer = self._writers.get(workflow)
         if writer is None:
             writer = self._writers[workflow] = CommandWriter(namespace, workflow)
 
-        def decided(offset: int) -> None:
-            partition.decided_to = max(partition.decided_to, offset + 1)
+        def decided(offset: int) -> None:  # in the overlay: a cut must not know it before (P13)
+            overlay.decided_to = max(overlay.decided_to, offset + 1)
 
         return Emission(
             transactor.producer,
@@ -437,6 +446,9 @@ class Rounds:
             self._vocabulary.frame,
         )
 
+    def _stall(self, partition: Partition, away: ServerError) -> None:
+        self._stalled[partition.name] = self._clock() + self._options.retry_s, away
+
     def _put_back(self, consumer: Consumer, partition: Partition, *, pause: bool = False) -> None:
         place = TopicPartition(partition.topic, partition.number, partition.position)
         try:
@@ -447,8 +459,9 @@ class Rounds:
             self._assignment.drop(partition.name, f"it could not be put back: {failure}")
 
     def _resume(self, partition: Partition) -> None:
-        consumer = self._assignment.consumer
-        if consumer is not None:
+        consumer, name = self._assignment.consumer, partition.name
+        held_back = name in self.throttled or name in self._loads or name in self._stalled
+        if consumer is not None and not held_back:  # else the last of the reasons resumes it
             place = TopicPartition(partition.topic, partition.number, partition.position)
             try:
                 consumer.seek(place)

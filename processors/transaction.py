@@ -64,6 +64,10 @@ class Transactor:
         """
         initialise(self.producer, self._deadline_s)
 
+    def leave(self) -> None:
+        """End the thread of its calls, as soon as the last one has come back."""
+        self._calls.leave()
+
     def begin(self) -> None:
         """Begin a transaction.
 
@@ -124,9 +128,13 @@ class _Calls:
     """Runs blocking calls on a thread of its own, so that one that hangs can be left behind."""
 
     def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ends: SimpleQueue[BaseException | None] = SimpleQueue()
         Thread(target=self._serve, name="transactions", daemon=True).start()
+
+    def leave(self) -> None:
+        """No call will follow."""
+        self._work.put(None)
 
     def run(self, work: Callable[[], None]) -> None:
         """Run a call and wait for its end.
@@ -144,8 +152,7 @@ class _Calls:
             raise end
 
     def _serve(self) -> None:
-        while True:
-            work = self._work.get()
+        while (work := self._work.get()) is not None:
             try:
                 work()
             except BaseException as end:  # carried to the caller, whatever it is

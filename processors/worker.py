@@ -179,12 +179,15 @@ class Worker:
     def _new_producer(self) -> None:
         """A producer under an id that nobody used before (P4, P6)."""
         identity = f"{self.options.namespace[:24]}-{uuid4().hex[:16]}"
+        if self._transactor is not None:
+            self._transactor.leave()
+            self._transactor = None
         transactor = Transactor(self._clients.producer(identity), identity, deadline_s=5.0)
         try:
             transactor.start()
         except ServerError as error:
             _LOG.warning("no producer yet", error=str(error))
-            self._transactor = None
+            transactor.leave()
             return
         self._transactor = transactor
         self._assignment.restart()

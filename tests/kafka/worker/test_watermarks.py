@@ -130,3 +130,22 @@ def test_a_partition_with_too_much_unsaved_waits_for_postgresql_and_goes_on(one:
         held.let_go()
         one.until_saved()
     assert sorted(one.sent()) == sorted(f"{each}/reserving" for each in names)
+
+
+def test_rows_that_were_switched_off_for_a_while_are_missed_aloud(
+    one: Stage, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """P20, O7: the marker went on without them; what is missing is said, with the cure."""
+    one.place("o-1")
+    one.fold()
+    one.place("o-2")
+    with one.working(rows=False):
+        one.until(
+            lambda: one.sql("SELECT marker FROM refold.workflow_partition") == [(2,)], "the marker"
+        )
+    one.place("o-3")
+    capfd.readouterr()
+    one.fold()
+    told = "".join(capfd.readouterr())
+    assert "rows are missing" in told
+    assert [row[1] for row in one.saved()["index"]] == [0, 2]
