@@ -214,7 +214,8 @@ class Scene:
                 "SELECT verdict, count(*) FROM workflow_event_log GROUP BY verdict"
             ).fetchall()
         if self._rows:
-            assert sorted((i, s, v) for i, s, _, v in rows) == sorted(states)
+            shown = {(i, s, v) for i, s, _, v in rows}
+            assert shown == set(states), f"{shown ^ set(states)}\n{self.logs()}"
         verdicts: Counter[str] = Counter()
         for _, counts in partitions:
             verdicts.update(counts)
