@@ -125,6 +125,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: The command line without the program's name.
     """
     try:
+        _check_text(arguments)
         app(list(arguments), prog_name="refold")
     except RefoldError as error:
         report(error)
@@ -132,6 +133,17 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else EXIT_FAILED
     return 0
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse bytes that are no text: no name, id or value of refold's can be such."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                Code.BAD_COMMAND_LINE, f"the argument {argument[:80]!a} is not UTF-8."
+            ) from None
 
 
 def report(error: RefoldError) -> None:

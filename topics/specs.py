@@ -27,6 +27,8 @@ from refold.topics.failures import kafka_error
 EVENT_BYTES: Final = 1_048_588
 """Largest batch of an event topic: the broker's own default, so that moving a topic changes it
 not."""
+PARTITIONS_MOST: Final = 100_000
+"""Far beyond what one topic has anywhere: more is a slip, which the client cannot even express."""
 REJECTED_SPARE_BYTES: Final = 65_536
 """What a rejected record may add to the largest event: reason, coordinates, header names."""
 VISIBLE_PAUSE_S: Final = 0.05
@@ -90,8 +92,10 @@ def workflow_specs(
     Raises:
         UsageError: BAD_SETTING, a name or the partition count cannot be.
     """
-    if partitions < 1:
-        raise UsageError(Code.BAD_SETTING, f"{partitions} partitions: at least 1 is needed.")
+    if not 1 <= partitions <= PARTITIONS_MOST:
+        raise UsageError(
+            Code.BAD_SETTING, f"{partitions} partitions: 1 to {PARTITIONS_MOST:,} can be made."
+        )
     for name in (namespace, workflow, *targets):
         fault = name_fault(name)
         if fault:

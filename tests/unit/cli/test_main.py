@@ -80,3 +80,19 @@ def test_a_command_whose_package_is_missing_says_how_to_install_it(
 
 def test_an_entry_is_a_module_and_a_summary() -> None:
     assert all(isinstance(entry, Entry) and entry.summary for entry in ENTRIES.values())
+
+
+def test_an_argument_that_is_no_text_is_named_and_not_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What a shell passes on is bytes; ids and names are UTF-8."""
+    assert run(["inspect", "\udcff\udcfe", "--definition", "x:y"]) == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+def test_more_partitions_than_a_topic_can_have_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = "99999999999999999999999"
+    assert run(["topics", "create", "refold.examples.order:order", "--partitions", many]) == 2
+    assert many in capsys.readouterr().err
