@@ -13,6 +13,7 @@ import msgspec
 
 from refold.schemas.errors import Code, FenceError
 
+REBUILT: Final = "`refold rebuild` makes the row again from the log."
 BLOCK_RECORDS: Final = 64
 """Small enough that the open block fits a row, large enough that hashing costs nothing."""
 
@@ -79,17 +80,18 @@ def unpacked(data: bytes) -> Digests:
         raise row_damaged("digests", error) from error
 
 
-def row_damaged(what: str, error: Exception) -> FenceError:
+def row_damaged(what: str, error: Exception, cure: str = REBUILT) -> FenceError:
     """The fence of a partition whose row in PostgreSQL does not load any more.
 
     Args:
         what: The part of the row, in the plural.
         error: What its decoder said.
+        cure: What brings it back.
     """
     return FenceError(
         Code.SNAPSHOT_DAMAGED,
         f"The partition's row is damaged: its {what} do not load ({error}).",
-        "`refold rebuild` makes the row again from the log.",
+        cure,
     )
 
 

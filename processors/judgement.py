@@ -160,7 +160,8 @@ def choice_of(row: PartitionRow | None) -> Choice | None:
     try:
         return msgspec.json.decode(row.choice, type=Choice)
     except msgspec.MsgspecError as error:
-        raise row_damaged("choices", error) from error
+        cure = "Put the text back that workflow_choice keeps of it; the log does not know it."
+        raise row_damaged("choices", error, cure) from error
 
 
 def _same_log(row: PartitionRow, facts: LogFacts) -> None:
