@@ -22,8 +22,8 @@ from refold.processors.options import Options
 from refold.processors.ownership import Contested, Examined, Taken, Taker
 from refold.processors.partition import Partition, Phase
 from refold.processors.saver import ReleaseJob, Saver
+from refold.processors.troubles import diverged
 from refold.schemas.errors import (
-    Code,
     FenceError,
     RecordError,
     RefoldError,
@@ -389,23 +389,3 @@ class Assignment:
 
 def _names(partitions: list[TopicPartition]) -> list[str]:
     return [f"{each.topic}[{each.partition}]" for each in partitions]
-
-
-def diverged(partition: Partition, difference: str, known: str = "") -> FenceError:
-    """The fence of a partition whose replay decided otherwise than its last owner (P19).
-
-    Args:
-        partition: As folded up to its silent end.
-        difference: Of the digests.
-        known: What differs, as far as it was found out.
-    """
-    return FenceError(
-        Code.REPLAY_DIVERGED,
-        f"Partition {partition.topic}[{partition.number}] is fenced: replay from the marker to"
-        f" {partition.silent_to} decided otherwise than the worker that ran before ({difference})."
-        + (f" {known}." if known else ""),
-        "Nothing was sent. Fold the tail with the release that ran, or choose with"
-        f" `refold partitions resolve {partition.topic} {partition.number}`.",
-        topic=partition.topic,
-        partition=partition.number,
-    )

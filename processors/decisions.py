@@ -5,6 +5,7 @@ position to the last stable offset, and closes it.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 from confluent_kafka import Consumer
@@ -22,6 +23,10 @@ class Known(msgspec.Struct, frozen=True):
     decisions: Mapping[int, Decision]
     activations: Sequence[Activate]
     position: int
+
+
+NOTHING: Final = Known({}, (), 0)
+"""Nothing read of a decision log: only the row counts."""
 
 
 def activations_of(row: PartitionRow, known: Known) -> list[Activate]:

@@ -19,6 +19,8 @@ from refold.schemas.errors import RefoldError
 EVERY_S: Final = 0.25
 OLD_S: Final = 10.0
 """A loop that has not published for so long is not ready."""
+DEAD_S: Final = 75.0
+"""A loop that has not published for so long is not alive: the watchdog ends it before."""
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,17 +59,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     def troubles(self, now_s: float) -> list[str]:
         """Why this worker is not ready, a sentence for each reason; empty when it is."""
-        found = self.age(now_s)
+        found = self.age(now_s, OLD_S)
         for each in self.partitions:
             if each.phase != Phase.LIVE or each.code:
                 why = f": {each.code} {each.text}" if each.code else ""
                 found.append(f"{each.topic}[{each.partition}] is {each.phase}{why}")
         return found
 
-    def age(self, now_s: float) -> list[str]:
+    def age(self, now_s: float, most_s: float = DEAD_S) -> list[str]:
         """A reason if the loop has not turned for too long."""
         age_s = now_s - self.at_s
-        return [f"the loop has not turned for {age_s:.0f} s"] if age_s > OLD_S else []
+        return [f"the loop has not turned for {age_s:.0f} s"] if age_s > most_s else []
 
 
 class Health:

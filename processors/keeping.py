@@ -177,6 +177,7 @@ class Keeper:
 
     def _cut(self, partition: Partition, way: Way) -> None:
         partition.saving, partition.dirty = partition.dirty, {}
+        partition.dirty_since_s = self._clock()
         way.cut = CutJob(
             topic=partition.topic,
             partition=partition.number,

@@ -101,6 +101,7 @@ class Partition:
     taken_s: float = 0.0
     """When its fold began here."""
     dirty_since_s: float = 0.0
+    """When the first record past the last cut was folded; likewise the next for the flush."""
     touched_since_s: float = 0.0
 
     @property
@@ -136,9 +137,9 @@ class Partition:
         """Take over what a batch made, its transaction being committed (or silent)."""
         if overlay.instances:
             self.held.update(overlay.instances)
-            if not self.dirty:
-                self.dirty_since_s = now_s
             self.dirty.update(overlay.instances)
+        if self.position == self.marker:
+            self.dirty_since_s = now_s
         if rows and overlay.position > self.rows_to:
             if not (self.touched or self.events):
                 self.touched_since_s = now_s

@@ -6,6 +6,9 @@ queue is known before the run is folded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Unanswered
+from typing import Final
 
 from confluent_kafka import Consumer, Message
 
@@ -15,8 +18,12 @@ from refold.processors.engine_events import REDRIVE
 from refold.processors.fold import needed
 from refold.processors.partition import Partition
 from refold.schemas.envelope import EventRecord
-from refold.schemas.errors import Code, FenceError
+from refold.schemas.errors import Code, FenceError, ServerError
 from refold.topics.reading import batches
+from refold.topics.records import EventReader
+
+ANSWER_S: Final = 0.3
+"""How long the loop waits for payloads before it polls on; a short queue is there by then."""
 
 
 class Payloads:
@@ -40,6 +47,10 @@ class Payloads:
             ServerError: KAFKA_AWAY or KAFKA_REFUSED.
         """
         reader = self._clients.reader()
+        # A reader of its own: the partition's belongs to the loop's thread.
+        envelopes = EventReader(
+            partition.workflow.name, partition.partitions, partition.workflow.tenant
+        )
         found: dict[int, EventRecord] = {}
         try:
             for first, last in _stretches(offsets):
@@ -48,7 +59,7 @@ class Payloads:
                     for message in messages:
                         offset = message.offset()
                         if offset in wanted:
-                            event = partition.reader.read(message, partition.number)
+                            event = envelopes.read(message, partition.number)
                             if isinstance(event, EventRecord):
                                 found[event.offset] = event
         finally:
@@ -78,6 +89,50 @@ def released(partition: Partition, run: Run, payloads: Payloads) -> Released:
         return {}
     offsets = needed(partition.held.get((event.tenant, event.instance)), event)
     return payloads(partition, offsets) if offsets else {}
+
+
+class Fetching:
+    """Payloads of redrives, read beside the loop: a long scattered queue takes its time.
+
+    Args:
+        payloads: Fetches them, on a thread of this object's.
+    """
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payloads = payloads
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="payloads")
+        self._asked: dict[tuple[str, int], tuple[Partition, int, Future[Released]]] = {}
+
+    def ask(self, partition: Partition, run: Run) -> Released | None:
+        """What the redrive at the head of this run needs; None while it is being read.
+
+        Args:
+            partition: Its memory holds everything before the run.
+            run: As `run_end` cut it; the same run is asked for until the answer is there.
+
+        Raises:
+            ServerError: KAFKA_AWAY or KAFKA_REFUSED; the next call begins again.
+        """
+        event = run[0][1]
+        if not isinstance(event, EventRecord) or event.type != REDRIVE.name:
+            return {}
+        known, offset, future = self._asked.get(partition.name, (None, -1, None))
+        if future is None or known is not partition or offset != event.offset:
+            future = self._pool.submit(released, partition, run, self._payloads)
+            self._asked[partition.name] = partition, event.offset, future
+        try:
+            found = future.result(ANSWER_S)
+        except Unanswered:
+            return None
+        except ServerError:
+            del self._asked[partition.name]
+            raise
+        del self._asked[partition.name]
+        return found
+
+    def close(self) -> None:
+        """End the thread."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _held(partition: Partition, reader: Consumer, first: int, end: int) -> Iterator[list[Message]]:

@@ -22,8 +22,9 @@ from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Overlay, Partition
-from refold.processors.payloads import Payloads, released, run_end
+from refold.processors.payloads import Fetching, Payloads, run_end
 from refold.processors.transaction import Aborted, Transactor
+from refold.processors.troubles import out_of_range, reading_back
 from refold.processors.vocabulary import Vocabulary
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, InvariantViolation, RefoldError, ServerError
@@ -85,7 +86,7 @@ class Rounds:
         self._loader = loader
         self._keeper = keeper
         self._store = store
-        self._payloads = payloads
+        self._fetching = Fetching(payloads)
         self._vocabulary = vocabulary
         self._clock = clock
         self._aborts_in_a_row = 0
@@ -128,6 +129,10 @@ class Rounds:
         stalled = self._stalled.get(partition.name)
         return None if stalled is None else stalled[1]
 
+    def close(self) -> None:
+        """End the threads that read beside the loop."""
+        self._fetching.close()
+
     def run(self, consumer: Consumer, messages: list[Message], transactor: Transactor) -> None:
         """Fold, emit and commit what these records want.
 
@@ -146,6 +151,9 @@ class Rounds:
                 _LOG.warning("put back", partition=partition.number, error=str(away))
                 self._stall(partition, away)
                 ready = None
+            except FenceError as error:  # the schema topic is not what it was
+                self._stop(partition, error)
+                continue
             if ready is None:
                 self._put_back(consumer, partition, pause=True)
                 continue
@@ -195,17 +203,18 @@ class Rounds:
                 pairs = runs[name] = []
                 reads[name] = partition.reader.read
             pairs.append((message, reads[name](message, name[1])))
-        return [
+        cut = [
             (partitions[name], self._until_redrive(consumer, partitions[name], pairs))
             for name, pairs in runs.items()
             if name in partitions  # an error message in between may have fenced it
         ]
+        return [each for each in cut if each[0].name in partitions]
 
     def _failed(self, message: Message) -> None:
         error = message.error()
         name = (message.topic() or "", message.partition() or 0)
         if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._assignment.fence(name, _out_of_range(name, error))
+            self._assignment.fence(name, out_of_range(name, error))
         else:
             _LOG.warning("kafka says", topic=name[0], partition=name[1], error=str(error))
 
@@ -214,8 +223,7 @@ class Rounds:
         end = run_end(pairs)
         if end == len(pairs):
             return pairs
-        place = offset_of(pairs[end][0])
-        consumer.seek(TopicPartition(partition.topic, partition.number, place))
+        self._seek(consumer, partition, offset_of(pairs[end][0]))
         return pairs[:end]
 
     def _ready(self, partition: Partition, pairs: Pairs) -> Run | None:
@@ -224,7 +232,11 @@ class Rounds:
             self._vocabulary.refresh(partition.workflow.name, pairs)
         if not self._loaded(partition, pairs):
             return None
-        return Run(partition, pairs, released(partition, pairs, self._payloads))
+        given = self._fetching.ask(partition, pairs)
+        if given is None:
+            self._stall(partition, reading_back(partition))
+            return None
+        return Run(partition, pairs, given)
 
     def _loaded(self, partition: Partition, pairs: Pairs) -> bool:
         """See that memory holds what the run needs; False: put it back and poll."""
@@ -374,7 +386,7 @@ class Rounds:
             if run is not first:
                 self._put_back(consumer, run.partition)
         if len(first.pairs) > 1:
-            consumer.seek(TopicPartition(partition.topic, partition.number, offset + 1))
+            self._seek(consumer, partition, offset + 1)
         try:
             times = self._store.suspect(partition.topic, partition.number, offset)
         except ServerError as away:
@@ -450,11 +462,13 @@ class Rounds:
         self._stalled[partition.name] = self._clock() + self._options.retry_s, away
 
     def _put_back(self, consumer: Consumer, partition: Partition, *, pause: bool = False) -> None:
-        place = TopicPartition(partition.topic, partition.number, partition.position)
+        if pause:
+            consumer.pause([TopicPartition(partition.topic, partition.number)])
+        self._seek(consumer, partition, partition.position)
+
+    def _seek(self, consumer: Consumer, partition: Partition, offset: int) -> None:
         try:
-            if pause:
-                consumer.pause([place])
-            consumer.seek(place)
+            consumer.seek(TopicPartition(partition.topic, partition.number, offset))
         except KafkaException as failure:  # a gap must not open: begin again from the marker
             self._assignment.drop(partition.name, f"it could not be put back: {failure}")
 
@@ -479,14 +493,3 @@ class Rounds:
 def _offset(partition: Partition, overlay: Overlay) -> TopicPartition:
     metadata = overlay.digests.metadata(partition.epoch)
     return TopicPartition(partition.topic, partition.number, overlay.position, metadata)
-
-
-def _out_of_range(name: Name, error: KafkaError) -> FenceError:
-    return FenceError(
-        Code.OFFSETS_OUT_OF_RANGE,
-        f"Partition {name[0]}[{name[1]}] is fenced: the log does not hold its next offset"
-        f" ({error.str()}).",
-        "Records were removed before they were folded; see the code's page.",
-        topic=name[0],
-        partition=name[1],
-    )

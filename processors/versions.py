@@ -11,10 +11,10 @@ from threading import Lock
 import msgspec
 
 from refold.processors.clients import Clients
+from refold.processors.decisions import NOTHING, activations_of
 from refold.processors.definition import Definition, Workflow
 from refold.processors.replay import Replay, extent
 from refold.schemas.errors import Code, DefinitionError, FenceError, UsageError
-from refold.schemas.verdicts import Activate
 from refold.snapshots.model import Definition as Noted
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.store import PostgresStore
@@ -100,7 +100,7 @@ def uses(store: PostgresStore, workflow: str, rows: Sequence[PartitionRow]) -> l
     upkeep = Upkeep(store)
     running = upkeep.versions_in_use(workflow)
     every = upkeep.versions_known(workflow)
-    by_partition = {row.partition: activations_of(row) for row in rows}
+    by_partition = {row.partition: activations_of(row, NOTHING) for row in rows}
     found = []
     for each in upkeep.definitions(workflow):
         version = each.version
@@ -129,11 +129,6 @@ def uses(store: PostgresStore, workflow: str, rows: Sequence[PartitionRow]) -> l
             )
         )
     return found
-
-
-def activations_of(row: PartitionRow) -> list[Activate]:
-    """The activations that a partition's row keeps."""
-    return msgspec.msgpack.decode(row.activations, type=list[Activate]) if row.activations else []
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):

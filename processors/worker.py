@@ -200,6 +200,7 @@ class Worker:
             _LOG.warning("the consumer did not close cleanly", error=str(failure))
         self._taker.close()
         self._loader.close()
+        self._rounds.close()
         self._saver.close()
         self._vocabulary.close()
         self._store.close()
