@@ -56,7 +56,7 @@ def list_(
 
 @app.command("accept")
 def accept_(specs: Specs, workflow: telling.Name = "", json_: Json = False) -> None:
-    """Replay the whole log under changed code; accept it when both digests are equal."""
+    """Replay the log under changed code; accept it if verdicts, commands and states are equal."""
     settings, chosen = load_settings(), telling.chosen(specs, workflow)
     telling.many_records()
     with (

@@ -1,7 +1,7 @@
 """Versions of definitions: noted at first use, compared at start, accepted after a replay.
 
 Law of this module: the same version with another fingerprint is refused until a replay of the
-whole retained log has shown that nothing differs (P14); what is accepted here is written on the
+whole retained log has shown that no verdict, no command and no instance's state differs (P14); what is accepted here is written on the
 log by the next owner of each partition, as an `activate` with the new fingerprint (P13).
 """
 
@@ -14,6 +14,8 @@ from refold.processors.clients import Clients
 from refold.processors.decisions import NOTHING, activations_of
 from refold.processors.definition import Definition, Workflow
 from refold.processors.replay import Replay, extent
+from refold.processors.summary import hashes_of, summary
+from refold.processors.verify import Report, Verified, compare
 from refold.schemas.errors import Code, DefinitionError, FenceError, UsageError
 from refold.snapshots.model import Definition as Noted
 from refold.snapshots.model import PartitionRow
@@ -151,7 +153,10 @@ def accept(
     rows: Sequence[PartitionRow],
     progress: Callable[[int, int], None] = lambda position, end: None,
 ) -> list[Acceptance]:
-    """Replay the retained log under changed code; accept it if both digests are equal.
+    """Replay the retained log under changed code; accept it if nothing differs.
+
+    What is compared, of each partition up to its marker: the digests of verdicts and commands,
+    the counts, and the canonical hash of every instance with that of its newest snapshot.
 
     Args:
         clients: Makes readers.
@@ -165,7 +170,7 @@ def accept(
         What was accepted; nothing when no fingerprint differs.
 
     Raises:
-        DefinitionError: DEFINITION_CHANGED, the replay differs.
+        DefinitionError: DEFINITION_CHANGED, the replay differs; names the first instance.
         FenceError: The log lacks its beginning, or a version is missing.
         ServerError: Kafka or PostgreSQL is away.
     """
@@ -184,7 +189,9 @@ def accept(
             f"No worker ever claimed a partition of {workflow.name}.",
             "Check the namespace and the schema in the settings.",
         )
-    records = sum(_equal(clients, namespace, workflow, row, progress) for row in rows)
+    records = sum(
+        _equal(clients, namespace, upkeep, workflow, row.partition, progress) for row in rows
+    )
     for each in changed:
         upkeep.accept(noted(each))
     return [
@@ -203,22 +210,53 @@ def accept(
 def _equal(
     clients: Clients,
     namespace: str,
+    upkeep: Upkeep,
     workflow: Workflow,
-    row: PartitionRow,
+    partition: int,
     progress: Callable[[int, int], None],
 ) -> int:
+    """Records of a partition that fold alike below its marker."""
     topic = events_topic(namespace, workflow.name)
-    where = extent(clients.admin(), topic, row.partition)
-    folded = Replay(clients, namespace, workflow, where, end=row.marker).fold(
-        progress=lambda position: progress(position, row.marker)
+    live = upkeep.partition_hashes(topic, partition)
+    marker = live.row.marker
+    where = extent(clients.admin(), topic, partition)
+    folded = Replay(clients, namespace, workflow, where, end=marker).fold(
+        progress=lambda position: progress(position, marker)
     )
-    if folded.digests.packed() != row.digest:
+    hashes = hashes_of(folded)
+    told = summary(folded, hashes)
+    found = compare(
+        live,
+        Report(
+            summary=told,
+            hashes=[(tenant, instance, each) for (tenant, instance), each in hashes.items()],
+        ),
+    )
+    if not found.equal or folded.digests.packed() != live.row.digest:
         raise DefinitionError(
             Code.DEFINITION_CHANGED,
-            f"Under the changed code {topic}[{row.partition}] folds otherwise below its marker"
-            f" {row.marker}: it is not the same version.",
-            "Give it a new version; `refold verify` names the first instance that differs.",
+            f"Under the changed code {topic}[{partition}] folds otherwise below its marker"
+            f" {marker}: {_difference(found)}. It is not the same version.",
+            "Give it a new version; `refold verify` tells at which offset it differs.",
             topic=topic,
-            partition=row.partition,
+            partition=partition,
         )
-    return sum(n for name, n in folded.counts.items() if "." not in name)
+    return told.records
+
+
+def _difference(found: Verified) -> str:
+    """What differs, the first instance first."""
+    first = found.first
+    if first is not None:
+        named = f"instance {first.tenant}/{first.instance}"
+        said = {
+            "missing": f"{named} is there in the fold and has no snapshot",
+            "surplus": f"{named} has a snapshot and is not there in the fold",
+            "damaged": f"the snapshot of {named} is damaged",
+        }.get(first.found, f"{named} has another state")
+        more = found.differing - 1
+        return f"{said}, and {more} more" if more else said
+    if found.counts:
+        name, (live, fold) = next(iter(found.counts.items()))
+        return f"{name} was {live} and is {fold}"
+    return "every state is the same, a verdict or a command is not"

@@ -15,7 +15,9 @@ from refold.examples.order.graph import (
 )
 
 
-def _graph(*, nowhere: bool = False, clock: bool = False, alike: bool = False) -> StateGraph[Order]:
+def _graph(
+    *, nowhere: bool = False, clock: bool = False, alike: bool = False, receipt: str = ""
+) -> StateGraph[Order]:
     graph = StateGraph("order", version=1, context=Order, initial="new")
 
     def placed(_: Order, event: OrderPlaced) -> Order:
@@ -25,7 +27,7 @@ def _graph(*, nowhere: bool = False, clock: bool = False, alike: bool = False) -
         return Order(items=event.items, total=total)
 
     def charged(ctx: Order, event: Charged) -> Order:
-        return replace(ctx, receipt=event.receipt)
+        return replace(ctx, receipt=event.receipt + receipt)
 
     def otherwise_written(_: Order, event: OrderPlaced) -> Order:
         return replace(Order(items=event.items), total=event.total)
@@ -48,4 +50,6 @@ def _graph(*, nowhere: bool = False, clock: bool = False, alike: bool = False) -
 reserved_goes_nowhere = _graph(nowhere=True)
 clock = _graph(clock=True)
 alike = _graph(alike=True)
+other_value = _graph(receipt="?")
+"""Sends the same and decides the same: only a value in the context is another."""
 RESERVED = Reserved()

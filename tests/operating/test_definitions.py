@@ -51,6 +51,26 @@ def test_changed_code_that_folds_otherwise_is_not_accepted(world: World, refold:
     assert world.sql("SELECT * FROM refold.workflow_definition") == before
 
 
+def test_code_that_sends_alike_and_keeps_another_state_is_not_accepted(
+    world: World, refold: Run
+) -> None:
+    world.orders(5)
+    world.fold()
+    before = world.sql("SELECT * FROM refold.workflow_definition")
+    code, _, told = refold("definitions", "accept", world.changed_spec("other_value"))
+    assert code == 2
+    assert "instance acme/o-0 has another state" in " ".join(told.split())
+    assert world.sql("SELECT * FROM refold.workflow_definition") == before
+
+
+def test_states_are_compared_at_the_marker_when_the_log_goes_on(world: World, refold: Run) -> None:
+    world.orders(3)
+    world.fold()
+    world.orders(3, first=3)
+    assert refold("definitions", "accept", world.changed_spec("other_value"))[0] == 2
+    assert refold("definitions", "accept", world.changed_spec("alike"))[0] == 0
+
+
 def test_code_that_did_not_change_needs_no_acceptance(world: World, refold: Run) -> None:
     world.orders(1)
     world.fold()
