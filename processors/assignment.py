@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from refold.processors.decisions import activations_of
@@ -77,6 +77,8 @@ class Assignment:
         """Recovering and live ones."""
         self.waiting: dict[Name, Waiting] = {}
         self.consumer: Consumer | None = None
+        self.joined = False
+        """True from the group's first answer until it says that everything is lost."""
         self.retired = False
         """True when the producer must not be used again (P6)."""
         self._options = options
@@ -113,8 +115,11 @@ class Assignment:
         """Partitions are ours: paused until they are taken."""
         self.consumer = consumer
         for each in added:
-            each.offset = OFFSET_BEGINNING  # never used: the take seeks before it resumes
+            # Never read from: the take seeks before it resumes. A number and not "beginning",
+            # whose look-up could answer after that seek and take the partition back to 0.
+            each.offset = 0
             self.waiting[(each.topic, each.partition)] = Waiting(Phase.TAKING)
+        self.joined = True
         consumer.incremental_assign(added)
         consumer.pause(added)
         _LOG.info("assigned", partitions=_names(added))
@@ -128,6 +133,7 @@ class Assignment:
     def lost(self, consumer: Consumer, removed: list[TopicPartition]) -> None:
         """The group has given our partitions away: drop them, write nothing (P6)."""
         _LOG.warning("lost", partitions=_names(removed))
+        self.joined = False
         for each in removed:
             self._forget((each.topic, each.partition))
         self.retire()
@@ -281,6 +287,14 @@ class Assignment:
             return
         del self.waiting[name]
         self.partitions[name] = partition
+        _LOG.info(
+            "taken",
+            topic=name[0],
+            partition=name[1],
+            epoch=partition.epoch,
+            position=partition.position,
+            silent_to=partition.silent_to,
+        )
         if taken.start.alarm is not None:
             _LOG.error("goes on with an alarm", partition=name[1], code=str(taken.start.alarm))
         if self._options.rows and partition.rows_to < partition.marker:  # `worker.rows` was off

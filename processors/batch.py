@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from zlib import crc32
 
+import structlog
 from confluent_kafka import Message
 
 from refold.processors.effects import Step
@@ -34,11 +35,13 @@ LETTERS: Final[Mapping[str, str]] = {
 }
 """What the fold digest writes for a verdict."""
 
-Run = Sequence[tuple[Message, EventRecord | Fault]]
+Pair = tuple[Message, EventRecord | Fault]
+Run = Sequence[Pair]
 """Records of one partition in log order, with their envelopes."""
 Released = Mapping[int, EventRecord]
 """Payloads that a redrive in this run needs, by offset (P28)."""
 
+_LOG = structlog.get_logger("refold.fold")
 _APPLIED: Final = Verdict.APPLIED
 _NEVER: Final = 1 << 63
 """An offset that no record has."""
@@ -58,6 +61,20 @@ class Emitter(Protocol):
     def decide(self, message: Message, decision: Decision) -> None:
         """Put a decision with the record's bytes on the partition's decision log."""
         ...
+
+
+def past(partition: Partition, run: list[Pair]) -> list[Pair]:
+    """The records at or past the position: what the client gives from before was folded.
+
+    Args:
+        partition: Where they were read.
+        run: At least one record, in log order.
+    """
+    if offset_of(run[0][0]) >= partition.position:
+        return run
+    fresh = [pair for pair in run if offset_of(pair[0]) >= partition.position]
+    _LOG.warning("read again", partition=partition.number, records=len(run) - len(fresh))
+    return fresh
 
 
 def fold_run(
@@ -177,6 +194,16 @@ def _other(
     overlay.counts[name] = overlay.counts.get(name, 0) + 1
     if emitter is not None and verdict in DECIDED and offset not in partition.decisions:
         reason = step.reason or Reason(Code.BROKEN_INVARIANT, "no reason was given")
+        if verdict is Verdict.PARKED and reason.code is not Code.QUEUED_BEHIND and step.instance:
+            _LOG.warning(
+                "parked",
+                tenant=step.instance.tenant,
+                instance=step.instance.id,
+                code=str(reason.code),
+                why=reason.text,
+                partition=partition.number,
+                offset=offset,
+            )
         emitter.decide(message, Decision(offset, verdict, reason))
     line = f"{offset} {LETTERS[name]}"
     return line + _resolve(overlay, offset, step) if step.resolutions else line

@@ -41,6 +41,7 @@ class StatusCollector(Collector):
         yield _gauge(
             "refold_loop_age_seconds", "Since the loop last turned.", monotonic() - status.at_s
         )
+        yield _gauge("refold_joined", "1 while the group counts on this worker.", status.joined)
         yield _gauge(
             "refold_takeover_seconds",
             "Predicted replay if this worker died now.",

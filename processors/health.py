@@ -56,10 +56,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int = 0
     aborts: int = 0
     takeover_s: float = 0.0
+    joined: bool = True
+    """True while the group counts on this worker, with partitions or without."""
 
     def troubles(self, now_s: float) -> list[str]:
         """Why this worker is not ready, a sentence for each reason; empty when it is."""
         found = self.age(now_s, OLD_S)
+        if not self.joined:
+            found.append("it is not in the group: Kafka is away, or has not answered yet")
         for each in self.partitions:
             if each.phase != Phase.LIVE or each.code:
                 why = f": {each.code} {each.text}" if each.code else ""
@@ -78,7 +82,7 @@ class Health:
     def __init__(self, worker: str, clock: Callable[[], float] = monotonic) -> None:
         self._worker = worker
         self._clock = clock
-        self.status = Status(worker=worker, at_s=clock())
+        self.status = Status(worker=worker, at_s=clock(), joined=False)
 
     def publish(self, assignment: Assignment, keeper: Keeper, rounds: Rounds) -> None:
         """Called by the loop after each turn; makes a new status a few times a second."""
@@ -109,6 +113,7 @@ class Health:
             transactions=rounds.transactions,
             aborts=rounds.aborts,
             takeover_s=keeper.takeover_s(owned),
+            joined=assignment.joined,
         )
 
 

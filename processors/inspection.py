@@ -336,12 +336,22 @@ def exported(clients: Clients, namespace: str, workflow: Workflow, key: Key) -> 
     return history.written(lines)
 
 
-def not_found(workflow: str, key: Key, where: str) -> UsageError:
-    """There is no such instance."""
+def not_found(workflow: str, key: Key, where: str, others: Sequence[str] = ()) -> UsageError:
+    """There is no such instance.
+
+    Args:
+        workflow: Where it was looked for.
+        key: (tenant, instance id).
+        where: Where it was looked for: "on the log", "in PostgreSQL".
+        others: Tenants that have an instance of that id.
+    """
+    but = ", ".join(f"{tenant}/{key[1]}" for tenant in others)
     return UsageError(
         Code.NOT_FOUND,
-        f"There is no instance {key[0]}/{key[1]} of {workflow} {where}.",
-        "Check the tenant (--tenant), the workflow (--workflow) and the id.",
+        f"There is no instance {key[0]}/{key[1]} of {workflow} {where}{but and f', but {but}'}.",
+        f"Name its tenant: --tenant {others[0]}."
+        if others
+        else "Check the tenant (--tenant), the workflow (--workflow) and the id.",
     )
 
 

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.processors.assignment import Assignment, Name
-from refold.processors.batch import Released, fold_run
+from refold.processors.batch import Released, fold_run, past
 from refold.processors.divergence import LINES_MOST
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.keeping import Keeper
@@ -204,9 +204,10 @@ class Rounds:
                 reads[name] = partition.reader.read
             pairs.append((message, reads[name](message, name[1])))
         cut = [
-            (partitions[name], self._until_redrive(consumer, partitions[name], pairs))
+            (partitions[name], self._until_redrive(consumer, partitions[name], fresh))
             for name, pairs in runs.items()
             if name in partitions  # an error message in between may have fenced it
+            and (fresh := past(partitions[name], pairs))
         ]
         return [each for each in cut if each[0].name in partitions]
 
