@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from refold.cli import telling
-from refold.cli.look import Identity, Tenant, Workflow, find
-from refold.cli.telling import Json
+from refold.cli.look import Identity, Workflow, find
+from refold.cli.telling import Json, Tenant
 from refold.processors.clients import KafkaClients
 from refold.processors.inspection import not_found
 from refold.processors.operating import Act, Fate, Target, fate, redrive, send, terminate
@@ -31,7 +31,7 @@ def redrive_(
     instance: Identity,
     who: Who,
     why: Annotated[str, typer.Option("--why", help="Why it may go on.")],
-    tenant: Tenant = "default",
+    tenant: Tenant = "",
     workflow: Workflow = "",
     version: Annotated[
         int, typer.Option("--version", min=0, help="Definition version to go on with; 0: its own.")
@@ -54,7 +54,7 @@ def terminate_(
     instance: Identity,
     who: Who,
     reason: Annotated[str, typer.Option("--reason", help="Why it ends here.")],
-    tenant: Tenant = "default",
+    tenant: Tenant = "",
     workflow: Workflow = "",
     wait: Wait = 10.0,
     json_: Json = False,
@@ -70,14 +70,19 @@ def _target(settings: Settings, instance: str, tenant: str, workflow: str) -> Ta
     version = 0
     try:
         if workflow and not settings.worker.rows:
+            tenant = tenant or telling.DEFAULT_TENANT  # snapshots are not searched by id alone
             version = _saved_version(settings, workflow, tenant, instance)
         else:
-            row = find(settings, (tenant, instance), workflow)
-            workflow, version = row.workflow, row.version
+            row = find(settings, tenant, instance, workflow)
+            tenant, workflow, version = row.tenant, row.workflow, row.version
     except ServerError as away:
-        # The act is an event on the log: it needs PostgreSQL only to find the workflow.
-        if not workflow or away.code != Code.POSTGRES_AWAY:
+        # The act is an event on the log: it needs PostgreSQL only to find where it belongs.
+        if away.code != Code.POSTGRES_AWAY:
             raise
+        if not (workflow and tenant):
+            raise ServerError(
+                away.code, away.what, "Name --tenant and --workflow: the act needs no more."
+            ) from away
     return Target(
         namespace=settings.namespace,
         workflow=workflow,

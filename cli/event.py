@@ -38,7 +38,7 @@ def send(
     event_id: Annotated[str, typer.Option("--id", help="Event id, unique for the source.")] = "",
     key: Annotated[str, typer.Option(help="A key of yours to derive the id from.")] = "",
     source: Annotated[str, typer.Option(help="Who says so: a URI reference.")] = "/cli",
-    tenant: Annotated[str, typer.Option(help="Tenant of the instance.")] = "default",
+    tenant: telling.Tenant = "",
     expected_state: Annotated[
         str | None, typer.Option(help="Refused as stale in any other state.")
     ] = None,
@@ -54,7 +54,7 @@ def send(
         event=_made(codec, data),
         id=event_id,
         key=key,
-        tenant=tenant,
+        tenant=telling.tenant_of(tenant, workflow),
         expected_state=expected_state,
         expected_version=expected_version,
     )

@@ -23,7 +23,7 @@ from refold.processors.diff import Change, How, diff
 from refold.schemas.errors import Code, DefinitionError, UsageError
 
 Locate = Callable[[Definition, str, str], draw.Standing]
-"""(definition, tenant, instance id) → where the instance stands, read from the store."""
+"""(definition, tenant, empty for any, instance id) → where it stands, read from the store."""
 
 
 _COLUMN_CHARS: Final = 11  # narrower columns break words
@@ -71,7 +71,9 @@ def show(
     instance: Annotated[
         str | None, typer.Option("--instance", metavar="ID", help="Show where it stands.")
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")] = "default",
+    tenant: Annotated[
+        str, typer.Option("--tenant", help="Tenant of the instance; else the definition's own.")
+    ] = "",
     version: Annotated[
         int | None, typer.Option("--version", help="Which; the instance's, or the highest.")
     ] = None,
@@ -87,7 +89,8 @@ def show(
             "Choose one of --svg, --mermaid, --table, --markdown and --json.",
         )
     definition = chosen(spec, workflow, version)
-    standing = None if instance is None else locate(definition, tenant, instance)
+    of = tenant or definition.spec.tenant
+    standing = None if instance is None else locate(definition, of, instance)
     if standing is not None and version is None and standing.version:
         definition = chosen(spec, definition.name, standing.version)
     if svg is not None:

@@ -5,8 +5,8 @@ PostgreSQL tell what they hold.
 """
 
 import textwrap
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,8 +16,9 @@ import typer
 from rich.table import Table
 
 from refold.cli import telling
-from refold.cli.telling import Json
+from refold.cli.telling import Json, Tenant
 from refold.processors.clients import KafkaClients
+from refold.processors.definition import Workflow as Folded
 from refold.processors.inspection import (
     Happened,
     Inspection,
@@ -42,7 +43,6 @@ NOTE_CHARS: Final = 160
 """Longest note in a picture: three lines below the state's name."""
 
 Identity = Annotated[str, typer.Argument(metavar="ID", help="Instance id.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the instance.")]
 Definitions = Annotated[
     list[str],
     typer.Option(
@@ -66,7 +66,7 @@ class Told(msgspec.Struct, frozen=True):
 @inspect_app.command("inspect")
 def inspect(
     instance: Identity,
-    tenant: Tenant = "default",
+    tenant: Tenant = "",
     workflow: Workflow = "",
     definition: Definitions = [],  # noqa: B006  # typer copies it
     at: Annotated[
@@ -75,9 +75,10 @@ def inspect(
     json_: Json = False,
 ) -> None:
     """Show an instance: state, context, what it waits for, what happened to it."""
-    settings, key = load_settings(), (tenant, instance)
+    settings = load_settings()
     if definition:
-        found = _from_log(settings, key, list(definition), workflow, at)
+        chosen = telling.chosen(list(definition), workflow)
+        found = _from_log(settings, (telling.tenant_of(tenant, chosen), instance), chosen, at)
     elif at is not None:
         raise UsageError(
             Code.BAD_COMMAND_LINE,
@@ -85,7 +86,7 @@ def inspect(
             "Add --definition MODULE:NAME.",
         )
     else:
-        found = _from_rows(settings, key, workflow)
+        found = _from_rows(settings, tenant, instance, workflow)
     if json_:
         telling.tell_json(found)
     else:
@@ -100,7 +101,7 @@ def history() -> None:
 @history_app.command("export")
 def export(
     instance: Identity,
-    tenant: Tenant = "default",
+    tenant: Tenant = "",
     workflow: Workflow = "",
     definition: Definitions = [],  # noqa: B006  # typer copies it
     out: Annotated[
@@ -117,7 +118,9 @@ def export(
             "Add --definition MODULE:NAME.",
         )
     chosen = telling.chosen(list(definition), workflow)
-    lines = exported(KafkaClients(settings), settings.namespace, chosen, (tenant, instance))
+    key = (telling.tenant_of(tenant, chosen), instance)
+    with _other_tenants(settings, chosen.name, key):
+        lines = exported(KafkaClients(settings), settings.namespace, chosen, key)
     if out is None:
         for line in lines:
             typer.echo(line)
@@ -130,10 +133,12 @@ def export(
         ) from error
 
 
-def _from_log(
-    settings: Settings, key: Key, definitions: list[str], workflow: str, at: int | None
-) -> Told:
-    chosen = telling.chosen(definitions, workflow)
+def _from_log(settings: Settings, key: Key, chosen: Folded, at: int | None) -> Told:
+    with _other_tenants(settings, chosen.name, key):
+        return _looked(settings, key, chosen, at)
+
+
+def _looked(settings: Settings, key: Key, chosen: Folded, at: int | None) -> Told:
     clients = KafkaClients(settings)
     looking = Inspection(clients, settings.namespace, settings.group, chosen, key)
     if at is not None:
@@ -149,38 +154,67 @@ def _from_log(
     return Told(look, rows or looking.history())
 
 
-def _from_rows(settings: Settings, key: Key, workflow: str) -> Told:
-    row = find(settings, key, workflow)
+def _from_rows(settings: Settings, tenant: str, instance: str, workflow: str) -> Told:
+    row = find(settings, tenant, instance, workflow)
     with telling.store_of(settings, "inspect") as store:
         known = {each.version: each.canonical for each in Upkeep(store).definitions(row.workflow)}
     look = look_of_row(row, known.get(row.definition))
-    return Told(look, _history(settings, row.workflow, key))
+    return Told(look, _history(settings, row.workflow, (row.tenant, instance)))
 
 
-def find(settings: Settings, key: Key, workflow: str) -> InstanceView:
-    """The row of an instance, in the workflow named or in the only one that has it.
+def find(settings: Settings, tenant: str, instance: str, workflow: str) -> InstanceView:
+    """The row of an instance, in the tenant and workflow named or in the only ones that have it.
+
+    Args:
+        settings: Of this process.
+        tenant: Empty: any.
+        instance: Its id.
+        workflow: Empty: any.
 
     Raises:
-        UsageError: NOT_FOUND, or several workflows have it and none is named.
+        UsageError: NOT_FOUND, or several have it and none is named.
         ServerError: PostgreSQL is away.
     """
-    with telling.queries_of(settings) as queries:
-        names = {workflow} if workflow else {each.workflow for each in queries.partitions()}
-        found = [
-            row
-            for name in sorted(names)
-            for row in queries.instances(name, tenant=key[0], instance_id=key[1])
-        ]
-    if not found:
-        raise not_found(workflow or "any workflow", key, "in PostgreSQL")
-    if len(found) > 1:
-        several = ", ".join(each.workflow for each in found)
+    every = _rows(settings, instance, workflow)
+    found = [row for row in every if tenant in ("", row.tenant)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(f"{row.tenant}/{instance} of {row.workflow}" for row in found)
         raise UsageError(
             Code.BAD_COMMAND_LINE,
-            f"Several workflows have an instance {key[0]}/{key[1]}: {several}.",
-            "Name one of them with --workflow.",
+            f"Several instances are called {instance}: {several}.",
+            "Name one of them with --tenant and --workflow.",
         )
-    return found[0]
+    others = [row.tenant for row in every]
+    key = (tenant or "any tenant", instance)
+    raise not_found(workflow or "any workflow", key, "in PostgreSQL", others)
+
+
+def _rows(settings: Settings, instance: str, workflow: str) -> list[InstanceView]:
+    """Every tenant's instance of that id."""
+    with telling.queries_of(settings) as queries:
+        names = {workflow} if workflow else {each.workflow for each in queries.partitions()}
+        return [
+            row for name in sorted(names) for row in queries.instances(name, instance_id=instance)
+        ]
+
+
+@contextmanager
+def _other_tenants(settings: Settings, workflow: str, key: Key) -> Iterator[None]:
+    """Where the log has no such instance, name the tenants whose rows have one of that id."""
+    try:
+        yield
+    except UsageError as missing:
+        if missing.code != Code.NOT_FOUND:
+            raise
+        try:
+            others = [row.tenant for row in _rows(settings, key[1], workflow)]
+        except ServerError:  # the rows only help: without them the first answer stands
+            others = []
+        if not others:
+            raise
+        raise not_found(workflow, key, "on the log", others) from None
 
 
 def standing(workflow: str, tenant: str, instance: str) -> Standing:
@@ -191,8 +225,8 @@ def standing(workflow: str, tenant: str, instance: str) -> Standing:
         ServerError: PostgreSQL is away.
     """
     settings = load_settings()
-    row = find(settings, (tenant, instance), workflow)
-    past = _history(settings, workflow, (tenant, instance))
+    row = find(settings, tenant, instance, workflow)
+    past = _history(settings, workflow, (row.tenant, instance))
     applied = [each for each in past if each.transition and each.verdict == "applied"]
     taken = frozenset(each.transition for each in applied)
     # The first event has no state before it: its transition's id tells.

@@ -47,7 +47,7 @@ def replay(
     partition: Number,
     workflow: Name = "",
     instance: Annotated[str, typer.Option(metavar="ID", help="Fold this instance alone.")] = "",
-    tenant: Annotated[str, typer.Option(help="Tenant of the instance.")] = "default",
+    tenant: telling.Tenant = "",
     to: Annotated[
         int | None, typer.Option("--to", metavar="OFFSET", min=0, help="Stop before this offset.")
     ] = None,
@@ -56,7 +56,7 @@ def replay(
 ) -> None:
     """Fold a partition, or one instance of it, from its log: nothing is sent or written."""
     settings, folding = load_settings(), telling.chosen(specs, workflow)
-    only = (tenant, instance) if instance else None
+    only = (telling.tenant_of(tenant, folding), instance) if instance else None
     clients = KafkaClients(settings)
     telling.many_records()
     where = extent(clients.admin(), events_topic(settings.namespace, folding.name), partition)
@@ -237,5 +237,5 @@ def _tell_verified(found: Verified) -> None:
     for each in found.impure[:3]:
         calls = ", ".join(each.calls)
         fields[f"impure at {each.offset}"] = f"{each.type} of {each.instance}: {calls}"
-    fields["verdict"] = "equal" if found.equal else "DIFFERENT"
+    fields["verdict"] = found.verdict
     telling.tell(**fields)

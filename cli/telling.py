@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -31,7 +31,13 @@ Number = Annotated[int, typer.Option("--partition", "-p", min=0, help="Number of
 Name = Annotated[
     str, typer.Option("--workflow", help="Which workflow, where the definitions hold several.")
 ]
+Tenant = Annotated[
+    str, typer.Option("--tenant", help="Tenant of the instance; else the definition's own.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+DEFAULT_TENANT: Final = "default"
+"""Where neither the command line nor the definition names one."""
 
 out = Console()
 err = Console(stderr=True)
@@ -51,6 +57,11 @@ def chosen(specs: list[str], name: str = "") -> Workflow:
     if len(workflows) == 1:
         return next(iter(workflows.values()))
     raise _which("Several workflows were given", workflows)
+
+
+def tenant_of(given: str, workflow: Workflow) -> str:
+    """The tenant that a command line means: as given, else the workflow's own, else `default`."""
+    return given or workflow.tenant or DEFAULT_TENANT
 
 
 def _which(what: str, workflows: Mapping[str, Workflow]) -> UsageError:

@@ -76,7 +76,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     marker: int
     instances: int
     equal: bool
-    """State, digest and counts agree, and nothing impure was seen."""
+    """State, digest and counts agree, nothing impure was seen, and something was compared."""
     live_hash: str
     fold_hash: str
     live_digest: str
@@ -86,6 +86,16 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, tuple[int, int]] = {}
     """Verdicts whose count differs: (live, fold)."""
     impure: list[Impure] = []
+
+    @property
+    def verdict(self) -> str:
+        """In words: `equal`, `DIFFERENT`, or that nothing is folded and saved so far."""
+        if self.equal:
+            return "equal"
+        same = not (self.differing or self.counts or self.impure)
+        if same and self.live_digest == self.fold_digest:
+            return "nothing to compare yet: no record is folded and saved"
+        return "DIFFERENT"
 
 
 def report_of(
@@ -198,7 +208,8 @@ def compare(live: PartitionHashes, report: Report) -> Verified:
         if stored.get(key) == b"":
             kind = "damaged"
         first = Difference(tenant=key[0], instance=key[1], found=kind)
-    equal = not differing and not counts and not report.impure and live_digest == found.digest
+    same = not differing and not counts and not report.impure and live_digest == found.digest
+    equal = same and row.marker > 0  # at marker 0 nothing was compared
     return Verified(
         topic=row.topic,
         partition=row.partition,

@@ -110,3 +110,24 @@ def test_an_instance_is_shown_in_the_picture_of_its_graph(placed: World, refold:
     assert code == 2
     assert "acme/o-9" in told
     assert placed.end() == 5
+
+
+def test_an_instance_is_found_by_its_id_alone_and_other_tenants_are_named(
+    placed: World, refold: Run
+) -> None:
+    assert json.loads(refold("inspect", "o-1", "--json")[1])["instance"]["tenant"] == "acme"
+    assert "class s3 here" in refold("graph", SPEC, "--mermaid", "--instance", "o-1")[1]
+    for more in ((), ("-d", SPEC)):
+        code, _, told = refold("inspect", "o-1", "--tenant", "shop", *more)
+        assert code == 2
+        assert "no instance shop/o-1" in told
+        assert "but acme/o-1" in told
+
+
+def test_an_id_that_two_tenants_have_asks_for_the_tenant(placed: World, refold: Run) -> None:
+    placed.publish(("o-1", "p1", OrderPlaced(items=("pen",), total=7)), tenant="shop")
+    placed.fold()
+    code, _, told = refold("inspect", "o-1")
+    assert code == 2
+    assert "acme/o-1 of order, shop/o-1 of order" in told
+    assert "--tenant" in told

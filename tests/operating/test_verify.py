@@ -87,3 +87,11 @@ def test_the_other_process_differs_in_hash_seed_zone_and_locale() -> None:
     found = other_world({"PATH": "/bin"})
     assert found == {"PATH": "/bin", **OTHER_WORLD}
     assert other_world(OTHER_WORLD) == SECOND_WORLD
+
+
+def test_before_anything_is_saved_there_is_nothing_to_compare(world: World, refold: Run) -> None:
+    with world.working():
+        world.until(lambda: len(world.marks()) == 1, "a claim")
+    code, told, _ = refold("verify", SPEC)
+    assert code == 1
+    assert "nothing to compare yet" in " ".join(told.split())
