@@ -1,8 +1,9 @@
 """Versions of definitions: noted at first use, compared at start, accepted after a replay.
 
 Law of this module: the same version with another fingerprint is refused until a replay of the
-whole retained log has shown that no verdict, no command and no instance's state differs (P14); what is accepted here is written on the
-log by the next owner of each partition, as an `activate` with the new fingerprint (P13).
+log has shown that no verdict, no command and no instance's state differs (P14); what is accepted
+here is written on the log by the next owner of each partition, as an `activate` with the new
+fingerprint (P13).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     folded: tuple[int, ...]
     """Partitions whose log it has folded: a replay from the beginning needs it."""
     removable: bool
-    """True when nothing needs its code any more."""
+    """True when nothing needs its code any more, and nothing will begin with it."""
 
 
 def uses(store: PostgresStore, workflow: str, rows: Sequence[PartitionRow]) -> list[Use]:
@@ -103,8 +104,11 @@ def uses(store: PostgresStore, workflow: str, rows: Sequence[PartitionRow]) -> l
     running = upkeep.versions_in_use(workflow)
     every = upkeep.versions_known(workflow)
     by_partition = {row.partition: activations_of(row, NOTHING) for row in rows}
+    every_version = upkeep.definitions(workflow)
+    highest = max((each.version for each in every_version), default=0)
+    coming = {highest, store.wanted(workflow)}
     found = []
-    for each in upkeep.definitions(workflow):
+    for each in every_version:
         version = each.version
         begins = tuple(
             number for number, known in by_partition.items() if known[-1:] and
@@ -127,7 +131,7 @@ def uses(store: PostgresStore, workflow: str, rows: Sequence[PartitionRow]) -> l
                 ended=ended,
                 begins=begins,
                 folded=folded,
-                removable=not (count or ended or begins or folded),
+                removable=not (count or ended or begins or folded or version in coming),
             )
         )
     return found

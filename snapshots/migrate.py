@@ -83,8 +83,9 @@ def migrate(dsn: str, schema: str = SCHEMA) -> Sequence[Migration]:
         The migrations that were applied now, in order.
 
     Raises:
-        ServerError: SCHEMA_VERSION when the database is newer than the code or a file that was
-            applied has changed; POSTGRES_AWAY or POSTGRES_REFUSED.
+        ServerError: SCHEMA_VERSION when the database is newer than the code, a file that was
+            applied has changed, or only one of the two schemas is there; POSTGRES_AWAY or
+            POSTGRES_REFUSED.
     """
     schema_name(schema)
     sessions = Sessions(dsn, "refold:migrate", statement_timeout_s=600)
@@ -162,6 +163,7 @@ def _migrate(connection: Connection, schema: str) -> Sequence[Migration]:
     theirs = applied(connection, schema)
     ours = migrations()
     check_history(ours, theirs, schema)
+    _check_pair(connection, ours[: len(theirs)], schema)
     pending = ours[len(theirs) :]
     if not theirs:
         _create(connection, schema)
@@ -173,6 +175,32 @@ def _migrate(connection: Connection, schema: str) -> Sequence[Migration]:
         connection.execute(text.encode())
         connection.execute(record, [migration.number, migration.name, migration.checksum])
     return pending
+
+
+def _check_pair(connection: Connection, done: Sequence[Migration], schema: str) -> None:
+    """Tables and views stand in two schemas that are made, dropped and restored together."""
+    views = f"{schema}_v1"
+    row = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", [views]).fetchone()
+    there = row is not None and bool(row[0])
+    made = any("$views" in each.text for each in done)
+    if there and not made:
+        raise ServerError(
+            Code.SCHEMA_VERSION,
+            f"Schema {views} is there, and {schema}, whose tables it shows, is not: "
+            "only one of the two was dropped or restored.",
+            f"Restore both, or `DROP SCHEMA {views} CASCADE` as its owner, "
+            "then run `refold db migrate` again.",
+            schema=schema,
+        )
+    if made and not there:
+        raise ServerError(
+            Code.SCHEMA_VERSION,
+            f"Schema {schema} is there, and {views}, which shows its tables to people, is not: "
+            "only one of the two was dropped or restored.",
+            f"Restore {views} or both; or stop the workers, `DROP SCHEMA {schema} CASCADE` as "
+            "its owner and run `refold db migrate`: workers then fold their logs again.",
+            schema=schema,
+        )
 
 
 def _create(connection: Connection, schema: str) -> None:

@@ -41,4 +41,5 @@ def _graph(version: int) -> StateGraph[Order]:
 
 first = _graph(1)
 second = _graph(2)
+third = _graph(3)
 both = [first, second]

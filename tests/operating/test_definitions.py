@@ -9,7 +9,10 @@ from tests.operating.world import SPEC, World
 
 from refold.examples.order.graph import OrderPlaced
 from refold.processors.definition import Workflow
+from refold.processors.versions import noted
 from refold.schemas.errors import Code, DefinitionError
+from refold.snapshots.store import PostgresStore
+from refold.snapshots.upkeep import Upkeep
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -89,3 +92,26 @@ def test_versions_are_listed_with_who_needs_them(world: World, refold: Run) -> N
     assert (first["version"], first["running"], first["begins"]) == (1, 1, [])
     assert (second["version"], second["running"], second["begins"]) == (2, 1, [0])
     assert not first["removable"]
+
+
+def test_the_highest_version_and_the_activated_one_may_never_be_removed(
+    world: World, refold: Run
+) -> None:
+    versions = (fragile.first, fragile.second, fragile.third)
+    store = PostgresStore(world.dsn)
+    for graph in versions:
+        Upkeep(store).register(noted(graph.build()))
+    store.close()
+    world.orders(1)
+    world.fold(Workflow("order", [fragile.first]))
+    who = ("--who", "ada", "--why", "all workers have it")
+    assert removable(refold) == {1: False, 2: True, 3: False}
+    assert refold("definitions", "activate", "order", "2", *who)[0] == 0
+    assert removable(refold) == {1: False, 2: False, 3: False}
+
+
+def removable(refold: Run) -> dict[int, bool]:
+    """Version → may its code be removed, as the list says."""
+    code, told, _ = refold("definitions", "list", "--json")
+    assert code == 0
+    return {each["version"]: each["removable"] for each in json.loads(told)}

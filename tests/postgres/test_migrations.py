@@ -75,6 +75,20 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     assert not query(database, "SELECT FROM pg_namespace WHERE nspname LIKE 'refold%%'")
 
 
+@pytest.mark.parametrize(("dropped", "also"), [("refold", "refold_v1"), ("refold_v1", "refold")])
+def test_one_schema_without_the_other_is_refused_with_the_way_out(
+    database: str, dropped: str, also: str
+) -> None:
+    migrate(database)
+    execute(database, f"DROP SCHEMA {dropped} CASCADE")
+    with pytest.raises(ServerError, match="only one of the two") as refused:
+        migrate(database)
+    assert refused.value.code is Code.SCHEMA_VERSION
+    assert f"DROP SCHEMA {also} CASCADE" in refused.value.cure
+    execute(database, f"DROP SCHEMA {also} CASCADE")
+    assert len(migrate(database)) == len(migrations())
+
+
 def test_a_store_without_its_tables_says_which_command_makes_them(database: str) -> None:
     store = PostgresStore(database)
     with pytest.raises(ServerError, match="refold db migrate") as refused:
