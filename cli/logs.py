@@ -5,15 +5,25 @@ Law of this module: configures structlog once, at the start of a process.
 
 import logging
 import sys
+from enum import StrEnum
 
 import structlog
 
 
-def configure(level: str = "info") -> None:
+class Level(StrEnum):
+    """How much is told."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def configure(level: Level = Level.INFO) -> None:
     """Write logs to stderr, for a person on a terminal and as JSON lines elsewhere.
 
     Args:
-        level: debug, info, warning or error.
+        level: The least that is told.
     """
     human = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (

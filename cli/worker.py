@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.load import load_workflows
-from refold.cli.logs import configure
+from refold.cli.logs import Level, configure
 from refold.cli.supervisor import supervise
 from refold.processors.endpoint import Endpoint
 from refold.processors.service import build_worker
@@ -30,7 +30,9 @@ def worker(
     processes: Annotated[
         int, typer.Option(min=1, max=256, help="Worker processes to run on this machine.")
     ] = 1,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        Level, typer.Option(case_sensitive=False, help="The least that is told.")
+    ] = Level.INFO,
 ) -> None:
     """Fold the partitions that the group gives to this process, until SIGTERM or Ctrl-C."""
     configure(log_level)

@@ -9,9 +9,9 @@ from typing import Protocol
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from refold.topics.client_logs import client_logger
 from refold.topics.clients import (
     admin_config,
+    opened,
     publisher_config,
     reader_config,
     transactional_producer_config,
@@ -60,24 +60,23 @@ class KafkaClients:
 
     def consumer(self) -> Consumer:
         """A member of the worker group."""
-        return Consumer(worker_consumer_config(self._settings), logger=client_logger())
+        return opened(Consumer, worker_consumer_config(self._settings))
 
     def reader(self) -> Consumer:
         """A group-less reader."""
-        return Consumer(reader_config(self._settings), logger=client_logger())
+        return opened(Consumer, reader_config(self._settings))
 
     def producer(self, transactional_id: str) -> Producer:
         """A producer under a transactional id; `init_transactions` is the caller's."""
-        config = transactional_producer_config(self._settings, transactional_id)
-        return Producer(config, logger=client_logger())
+        return opened(Producer, transactional_producer_config(self._settings, transactional_id))
 
     def publisher(self) -> Producer:
         """A producer without transactions."""
-        return Producer(publisher_config(self._settings), logger=client_logger())
+        return opened(Producer, publisher_config(self._settings))
 
     def admin(self) -> AdminClient:
         """An admin client."""
-        return AdminClient(admin_config(self._settings), logger=client_logger())
+        return opened(AdminClient, admin_config(self._settings))
 
     def registry(self) -> SchemaRegistry | None:
         """The schema registry, if there is one."""

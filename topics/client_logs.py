@@ -5,6 +5,7 @@ once every ten seconds.
 """
 
 import logging
+import sys
 from time import monotonic
 from typing import Final
 
@@ -32,6 +33,9 @@ class _Seldom(logging.Handler):
             self._held[kind] = self._held.get(kind, 0) + 1
             return
         self._next_s[kind] = now_s + EVERY_S
+        if not structlog.is_configured():  # a tool, or a service that logs by other means
+            sys.stderr.write(f"kafka client: {text}\n")
+            return
         level = logging.getLevelName(record.levelno).lower()
         write = getattr(self._log, level, self._log.warning)
         write("kafka client", text=text, held_back=self._held.pop(kind, 0))

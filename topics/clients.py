@@ -4,13 +4,15 @@ Law of this module: pure functions from `Settings` to the dict that a client is 
 A user's own option replaces a default and is refused where the protocol depends on ours.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from refold.schemas.errors import Code, UsageError
-from refold.topics.settings import Option, Settings
+from refold.topics.client_logs import client_logger
+from refold.topics.settings import Option, Settings, nearest, place_of
 from refold.topics.specs import EVENT_BYTES, REJECTED_SPARE_BYTES
 
 Config: TypeAlias = dict[str, Option]
@@ -53,6 +55,9 @@ _FIXED_CONSUMER: Final = {
     "enable.partition.eof": "readers need it and members of a group must not have it",
     "message.max.bytes": "it is the producer's",
 }
+
+
+_UNKNOWN_OPTION: Final = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def worker_consumer_config(settings: Settings) -> Config:
@@ -150,22 +155,57 @@ _WRITING: Final[Config] = {
     "message.max.bytes": EVENT_BYTES + REJECTED_SPARE_BYTES,  # what the rejected topic takes
     "topic.metadata.propagation.max.ms": 5_000,  # a missing topic is an answer, not a time-out
 }
+_SECURITY: Final = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+_KNOWN: Final = (
+    "bootstrap",
+    "producer",
+    "consumer",
+    *_SECURITY,
+    *_READING,
+    *_WRITING,
+    *_FIXED_PRODUCER,
+    *_FIXED_CONSUMER,
+)
+"""Names that a misspelt option may have meant."""
 
 
-def opened(kind: Callable[[Config], Client], config: Config) -> Client:
-    """Make a client, as in `opened(Producer, config)`.
+def opened(kind: Callable[..., Client], config: Config) -> Client:
+    """Make a client, as in `opened(Producer, config)`; what it logs is told seldom.
 
     Raises:
         UsageError: BAD_SETTING, the client does not know an option or refuses its value.
     """
     try:
-        return kind(config)
+        return kind(config, logger=client_logger())
     except (KafkaException, ValueError, TypeError) as failure:
         cause = failure.args[0] if failure.args else failure
         said = cause.str() if isinstance(cause, KafkaError) else str(cause)
-        raise UsageError(
+        raise _refused(said) from failure
+
+
+def _refused(said: str) -> UsageError:
+    """The client's own words; for an option that it does not know, where it stands."""
+    unknown = _UNKNOWN_OPTION.search(said)
+    if unknown is None:
+        return UsageError(
             Code.BAD_SETTING, f"the Kafka client refuses its options: {said}.", "Correct [kafka]."
-        ) from failure
+        )
+    name = unknown[1]
+    place = place_of("kafka", name)
+    return UsageError(
+        Code.BAD_SETTING,
+        f"neither refold nor the Kafka client knows [kafka] {name} ({place}).",
+        f"{nearest(name, _KNOWN)}Correct or remove it.",
+    )
 
 
 def reader(settings: Settings, name: str = "reader") -> Consumer:

@@ -14,7 +14,8 @@ secrets. The clients' own options stand in `refold.topics.clients`.
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -204,20 +205,70 @@ def load_settings(**overrides: Any) -> Settings:
     Raises:
         UsageError: BAD_SETTING, naming the setting, what was found, and what is allowed.
     """
+    _check_variables()
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_input=False, include_url=False)
-        )
+        faults = error.errors(include_input=False, include_url=False)
         raise UsageError(
-            Code.BAD_SETTING, f"settings: {faults}.", f"Set it in {FILE} or as REFOLD_…"
+            Code.BAD_SETTING,
+            f"settings: {'; '.join(map(_fault, faults))}.",
+            "Correct it where it stands; `refold config show` lists every setting.",
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             Code.BAD_SETTING, f"{_file()}: {error}.", "Mend the file; it is TOML."
         ) from None
+
+
+def _fault(fault: Any) -> str:
+    """One finding of pydantic: the setting, where it stands, and what it may have meant."""
+    parts = [str(part) for part in fault["loc"]]
+    section, name = (parts[0], parts[1]) if len(parts) > 1 else ("", parts[0])
+    told = f"{'.'.join(parts)} ({place_of(section, name)})"
+    if fault["type"] != "extra_forbidden":
+        return f"{told}: {fault['msg']}"
+    return f"{told} is no setting. {nearest(name, _names(section))}".rstrip(" .")
+
+
+def _names(section: str) -> Iterable[str]:
+    shape = Settings.model_fields[section].annotation if section else Settings
+    return shape.model_fields if isinstance(shape, type) and issubclass(shape, BaseModel) else ()
+
+
+def place_of(section: str, name: str) -> str:
+    """Where a setting was set: its variable, which stands above the file, or the file."""
+    parts = (section, name) if section else (name,)
+    variable = f"REFOLD_{'_'.join(parts)}".replace(".", "_").upper()
+    path = _file()
+    if variable in {each.upper() for each in os.environ} or path is None:
+        return variable
+    return str(path)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`Did you mean …? `, or nothing where nothing is near."""
+    found = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {found[0]}? " if found else ""
+
+
+def _check_variables() -> None:
+    """Refuse a misspelt first word: pydantic looks at no variable that it does not know.
+
+    Others that begin with REFOLD_ are left alone: container platforms set such ones.
+    """
+    known = [*Settings.model_fields, "config", "definitions"]
+    for variable in os.environ:
+        first = variable.lower().removeprefix("refold_").split("_")[0]
+        if variable.upper().startswith("REFOLD_") and first not in known:
+            near = get_close_matches(first, known, n=1, cutoff=0.8)
+            if near:
+                meant = f"REFOLD_{near[0].upper()}{variable[len('REFOLD_') + len(first) :]}"
+                raise UsageError(
+                    Code.BAD_SETTING,
+                    f"the variable {variable} is no setting.",
+                    f"Did you mean {meant}? Rename it, or unset it.",
+                )
 
 
 def show(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -243,7 +294,12 @@ def _file() -> Path | None:
     """REFOLD_CONFIG, else refold.toml in the working directory when it exists."""
     named = os.environ.get("REFOLD_CONFIG")
     if named and not Path(named).is_file():
-        raise UsageError(Code.BAD_SETTING, f"REFOLD_CONFIG names {named}, which is no file.")
+        raise UsageError(
+            Code.BAD_SETTING,
+            f"REFOLD_CONFIG names {named}, which is no file.",
+            f"Name a TOML file that is there, or unset it: then {FILE} of the working directory"
+            " is read, if there is one.",
+        )
     path = Path(named or FILE)
     return path if path.is_file() else None
 

@@ -96,3 +96,10 @@ def test_more_partitions_than_a_topic_can_have_are_refused(
     many = "99999999999999999999999"
     assert run(["topics", "create", "refold.examples.order:order", "--partitions", many]) == 2
     assert many in capsys.readouterr().err
+
+
+def test_a_log_level_that_there_is_not_is_answered_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["worker", "--log-level", "loud", "a:b"]) == 2
+    assert "warning" in capsys.readouterr().err

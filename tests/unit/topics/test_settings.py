@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from refold.processors.clients import KafkaClients
 from refold.schemas.errors import Code, UsageError
 from refold.topics.clients import (
     Config,
@@ -112,6 +113,7 @@ def test_a_password_among_words_is_hidden_too(dsn: str) -> None:
         ('namespace = "a.b"', "namespace"),
         ("[worker]\nbatch_records = 0", "worker.batch_records"),
         ("[worker]\nbatch_size = 1", "worker.batch_size"),
+        ("[worker]\nbatch_record = 1", "(refold.toml) is no setting. Did you mean batch_records?"),
         ("[postgres]\nurl = 'x'", "postgres.url"),
         ("[kafka", "refold.toml"),
     ],
@@ -119,6 +121,35 @@ def test_a_password_among_words_is_hidden_too(dsn: str) -> None:
 def test_a_wrong_setting_is_named(write: Write, text: str, said: str) -> None:
     write(text)
     assert said in refusal(load_settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("REFOLD_WORKER_GROP", "(REFOLD_WORKER_GROP) is no setting. Did you mean group?"),
+        ("REFOLD_NAMESPCE", "Did you mean REFOLD_NAMESPACE?"),
+        ("REFOLD_WORKERS_GROUP", "Did you mean REFOLD_WORKER_GROUP?"),
+    ],
+)
+def test_a_misspelt_variable_is_named(
+    variable: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert said in refusal(load_settings)
+
+
+def test_variables_of_a_container_platform_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+    assert load_settings().namespace == "refold"
+
+
+def test_an_option_that_the_client_does_not_know_is_named_with_what_was_meant(
+    write: Write,
+) -> None:
+    write('[kafka]\nbootsrap = "x"')
+    said = refusal(KafkaClients(load_settings()).admin)
+    assert "bootsrap (refold.toml)" in said
+    assert "Did you mean bootstrap?" in said
 
 
 def test_a_file_that_is_named_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
