@@ -22,9 +22,12 @@ from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.errors import Code, UsageError
 from refold.schemas.registry import Registry, known_of
 from refold.schemas.verdicts import DECIDED, Decision, Verdict
 
+Folded = Workflow | Definition | Buildable | Sequence[Definition | Buildable]
+"""What a driver folds: a workflow, one graph or definition, or a list of versions."""
 Key = tuple[str, str]
 """(tenant, instance id)."""
 
@@ -45,7 +48,7 @@ class Driver:
     """Fold events of a workflow in memory.
 
     Args:
-        workflow: A workflow, or one graph or definition.
+        workflow: A workflow, one graph or definition, or a list or tuple of its versions.
         active: Version that new instances begin with; the highest by default.
         tenant: Tenant of events that name none.
         source: Source of events that name none.
@@ -56,7 +59,7 @@ class Driver:
 
     def __init__(
         self,
-        workflow: Workflow | Definition | Buildable,
+        workflow: Folded,
         *,
         active: int | None = None,
         tenant: str = "test",
@@ -255,7 +258,7 @@ class Driver:
             assert again == record, f"{key} came back as {again}, it was {record}"
             self.instances[key] = again
 
-    def replay(self, workflow: Workflow | Definition | Buildable | None = None) -> "Driver":
+    def replay(self, workflow: Folded | None = None) -> "Driver":
         """Fold the log from its beginning in a fresh driver, obeying recorded decisions (P13).
 
         Args:
@@ -297,29 +300,43 @@ class Driver:
 
     @classmethod
     def from_history(
-        cls, workflow: Workflow | Definition | Buildable, lines: Iterable[str]
+        cls, workflow: Folded, lines: Iterable[str], *, active: int | None = None
     ) -> Self:
-        """Fold a history that was exported, as it was decided.
+        """Fold a history that was exported, as it was decided, or as a new version would.
 
         Args:
             workflow: The workflow, with every version that the history used.
             lines: JSON lines: an open file, or a list.
+            active: Version that every instance begins with in place of the recorded one. All is
+                then decided afresh: what the history says of parked or refused records is not
+                obeyed, and only versions from this one on are needed.
 
         Raises:
             UsageError: A line cannot be read.
+            FenceError: DEFINITION_MISSING, a version that the history used is not given.
         """
-        driver = cls(workflow)
+        driver = cls(workflow, active=active)
         for line in history.read(lines):
+            if active is not None:
+                driver.fold(line.record())
+                continue
             driver.active = line.active or driver.active
             driver.fold(line.record(), line.decision)
         return driver
 
 
-def _workflow(given: Workflow | Definition | Buildable) -> Workflow:
+def _workflow(given: Folded) -> Workflow:
     if isinstance(given, Workflow):
         return given
-    definition = given if isinstance(given, Definition) else given.build()
-    return Workflow(definition.name, [definition])
+    several = given if isinstance(given, Sequence) else [given]
+    versions = [each if isinstance(each, Definition) else each.build() for each in several]
+    if not versions:
+        raise UsageError(
+            Code.DEFINITION_NOT_FOUND,
+            "A driver was given no version of a workflow.",
+            "Give it a graph, or a list of graphs.",
+        )
+    return Workflow(versions[0].name, versions)
 
 
 def _encoded(fact: object) -> tuple[str, bytes]:
