@@ -42,6 +42,13 @@ def load_workflows(specs: Sequence[str]) -> dict[str, Workflow]:
 def load_definitions(spec: str) -> tuple[Definition, ...]:
     """The definitions that one `MODULE:NAME` stands for; errors as `load_workflows`."""
     module_name, colon, name = spec.partition(":")
+    if "/" in module_name or module_name.endswith(".py"):
+        parts = [part for part in Path(module_name.removesuffix(".py")).parts if part != "/"]
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{spec!r} names a file, not a module.",
+            f"Write {'.'.join(parts)}:{name or 'NAME'}.",
+        )
     if not (module_name and colon and name):
         raise UsageError(
             Code.BAD_COMMAND_LINE,

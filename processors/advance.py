@@ -7,6 +7,7 @@ replaced in one call, and what most steps do not need is not made.
 """
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
@@ -116,6 +117,9 @@ def _applied(
     """Everything after the reducer: limits, storable, invariants, commands, the new record."""
     before = instance.context
     target, enters, visits = transition.target, transition.enters, instance.visits
+    if context is None and transition.reducer is not None:
+        text = f"the reducer of {transition.id} returned nothing: is a `return` missing?"
+        raise _Park(Code.NOT_STORABLE, text)
     if context is not before or before is None:
         fault = definition.canonical.fault(context)
         if fault is not None:
@@ -309,7 +313,7 @@ def _sent(
         else:
             raise _unknown(state, wanted)
     if len(effects) > 1:
-        _distinct(effects, state)
+        _distinct(definition, effects, state)
     return tuple(effects)
 
 
@@ -347,17 +351,24 @@ def _discriminated(action: str, value: Any) -> str:
     return action_part(action, value)
 
 
-def _distinct(effects: list[Send], state: str) -> None:
+def _distinct(definition: Definition, effects: list[Send], state: str) -> None:
     """Two equal keys in one step: one of the two effects would never happen."""
     seen: set[str] = set()
     for send in effects:
         if send.key in seen:
-            raise _Park(
-                Code.COMMAND_INVALID,
-                f"state {state!r} sends action {send.action!r} twice in one step; declare a"
-                f" discriminator: command({send.type.rpartition('.')[2]}, each=<field>)",
-            )
+            raise _Park(Code.COMMAND_INVALID, _twice(definition, send, state))
         seen.add(send.key)
+
+
+def _twice(definition: Definition, send: Send, state: str) -> str:
+    name = send.type.rpartition(".")[2]
+    known = definition.commands.values()
+    each = next((kind.each for kind in known if kind.each and kind.name == send.type), None)
+    what = f"state {state!r} sends action {send.action!r} twice in one step"
+    if each is None:
+        return f"{what}; declare a discriminator: command({name}, each=<field>)"
+    value = unquote(send.action.partition(".")[2])
+    return f"{what}: two of them have {each}={value!r}; merge them or choose a field that differs"
 
 
 def _unknown(state: str, wanted: Any) -> _Park:

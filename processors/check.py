@@ -5,6 +5,7 @@ with the state and the cure. Nothing is repaired or guessed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Final, get_type_hints
 
@@ -15,14 +16,16 @@ from refold.processors.sends import (
     annotated_types,
     command_types,
     positional_count,
+    sent_event,
     sent_types,
 )
-from refold.processors.spec import ANY, LATE_BUILT, Function, Spec
+from refold.processors.spec import ANY, LATE_BUILT, Function, Late, Spec
 from refold.processors.status import ENDED, WAITING
 from refold.schemas.canonical import canonical_of
 from refold.schemas.codec import codec_of
-from refold.schemas.errors import Code, DefinitionError
+from refold.schemas.errors import Code, DefinitionError, nearest
 from refold.schemas.limits import name_fault, type_fault
+from refold.schemas.types import Event
 
 DEDUP_MOST: Final = 100_000
 """Event identities that an instance may remember: 2.4 MB of every snapshot."""
@@ -35,6 +38,7 @@ def check(spec: Spec) -> None:
         DefinitionError: The first thing that does not hold; names the state and the cure.
     """
     for one in (
+        _kinds,
         _names,
         _bounds,
         _functions,
@@ -60,6 +64,31 @@ def _wrong(spec: Spec, what: str, cure: str, **where: object) -> DefinitionError
     return DefinitionError(
         Code.DEFINITION_INVALID, f"{spec.name} version {spec.version}: {what}.", cure, **where
     )
+
+
+def _kinds(spec: Spec) -> None:
+    """States are texts and events are classes; mixed up they would fail somewhere else."""
+    named: list[tuple[str, object]] = [("the initial state", spec.initial)]
+    named += [(f"the state in which {rule.event!r} comes", rule.state) for rule in spec.rules]
+    named += [
+        (f"to= of {getattr(rule.event, '__name__', rule.event)} in state {rule.state!r}", rule.to)
+        for rule in spec.rules
+        if rule.to is not None
+    ]
+    named += [("the state of final(…)", final.state) for final in spec.finals]
+    named += [("the state of enter(…)", entry.state) for entry in spec.entries]
+    named += [("a state of defer(…)", state) for state, _ in spec.deferred]
+    named += [("a state of already(…)", state) for state, _ in spec.already]
+    named += [("a state of waits(…)", state) for state, _ in spec.waits]
+    for what, state in named:
+        if not isinstance(state, str):
+            found = f"the class {state.__name__}" if isinstance(state, type) else repr(state)
+            raise _wrong(spec, f"{what} is {found}", "Give a state's name, a text.")
+    events = [(rule.state, rule.event) for rule in spec.rules]
+    for state, kind in (*events, *spec.deferred, *spec.already):
+        if not isinstance(kind, type):
+            what = f"{kind!r} in state {state!r} is no event type"
+            raise _wrong(spec, what, "Give the event's class.", state=state)
 
 
 def _names(spec: Spec) -> None:
@@ -182,7 +211,7 @@ def _states(spec: Spec) -> None:
     ]
     for what, state in named:
         if state not in known:
-            cure = f"Its states: {', '.join(sorted(known))}."
+            cure = f"{nearest(state, known)}Its states: {', '.join(sorted(known))}."
             raise _wrong(spec, f"{what} names state {state!r}, which no transition has", cure)
     for state, status in spec.waits:
         if status not in WAITING:
@@ -247,7 +276,12 @@ def _finals(spec: Spec) -> None:
             if late not in LATE_BUILT:
                 cure = f"Declare one of {', '.join(sorted(LATE_BUILT))}."
                 name = "ANY" if not isinstance(kind, type) else kind.__name__
-                raise _wrong(spec, f"{where}: {late!r} for {name} is not built yet", cure)
+                fault = "is no late policy"
+                if late in set(Late):
+                    fault = "is not built yet"
+                elif isinstance(late, str):
+                    cure = f"{nearest(late, LATE_BUILT)}{cure}"
+                raise _wrong(spec, f"{where}: {late!r} for {name} {fault}", cure)
         missing = [kind for kind in spec.events() if kind not in final.late]
         if missing and ANY not in final.late:
             cure = f"Add {missing[0].__name__}: Late.…, or ANY: Late.… for the rest."
@@ -265,6 +299,13 @@ def _arrows(spec: Spec) -> dict[str, set[str]]:
     return arrows
 
 
+def _alike(spec: Spec, state: str) -> str:
+    """A state that nothing leads to or from is often another one, misspelt."""
+    others = [each for each in spec.states() if each != state]
+    near = get_close_matches(state, others, n=1, cutoff=0.8)
+    return f"{near[0]!r} and {state!r} look alike: is one misspelt? If not: " if near else ""
+
+
 def _reachable(spec: Spec) -> None:
     arrows = _arrows(spec)
     seen, ahead = {spec.initial}, [spec.initial]
@@ -274,7 +315,7 @@ def _reachable(spec: Spec) -> None:
             ahead.append(state)
     for state in spec.states():
         if state not in seen:
-            cure = f"Add a transition to={state!r}, or remove the state."
+            cure = f"{_alike(spec, state)}Add a transition to={state!r}, or remove the state."
             what = f"no way leads from {spec.initial!r} to state {state!r}"
             raise _wrong(spec, what, cure, state=state)
 
@@ -284,7 +325,7 @@ def _ways_out(spec: Spec) -> None:
     arrows = _arrows(spec)
     for state in spec.states():
         if state not in finals and not arrows[state]:
-            cure = f"Add a transition out of it, or final({state!r}, late=…)."
+            cure = f"{_alike(spec, state)}Add a transition out of it, or final({state!r}, late=…)."
             raise _wrong(spec, f"no way leads out of state {state!r}", cure, state=state)
 
 
@@ -314,12 +355,20 @@ def _deferred(spec: Spec) -> None:
 
 def _commands(spec: Spec) -> None:
     for entry in spec.entries:
+        event = sent_event(spec, entry.send)
+        if event is not None:
+            cure = "A state sends commands: make it a Command, or let its receiver send the event."
+            what = f"state {entry.state!r} sends {event.__name__}, which is an Event"
+            raise _wrong(spec, what, cure, state=entry.state)
         if not sent_types(spec, entry.send):
             cure = "Annotate what it returns, or declare the type with command(…)."
             what = f"which commands state {entry.state!r} sends cannot be told from its code"
             raise _wrong(spec, what, cure, state=entry.state)
     seen: set[type] = set()
     for one in spec.commands:
+        if isinstance(one.type, type) and issubclass(one.type, Event):
+            cure = "Declare command types; events are named by on, defer and already."
+            raise _wrong(spec, f"command({one.type.__name__}) names an Event", cure)
         if one.type in seen:
             raise _wrong(spec, f"command {one.type.__name__} is declared twice", "Declare it once.")
         seen.add(one.type)

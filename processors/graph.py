@@ -4,7 +4,7 @@ Law of this module: it only collects what is said (a `Spec`); `build` has it che
 compiled. Nothing here runs a user's function.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from refold.processors.check import check
@@ -254,4 +254,6 @@ class StateGraph(Generic[C]):
 
 
 def _several(state: str | Sequence[str]) -> tuple[str, ...]:
-    return (state,) if isinstance(state, str) else tuple(state)
+    if isinstance(state, str) or not isinstance(state, Iterable):
+        return (state,)  # what is no text is told by `check`, with the place where it stands
+    return tuple(state)

@@ -10,7 +10,7 @@ from types import CellType, CodeType, FunctionType, ModuleType, NoneType, UnionT
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from refold.processors.spec import Function, Spec
-from refold.schemas.types import Command
+from refold.schemas.types import Command, Event
 
 _DEPTH: Final = 8
 """Helpers of helpers that are followed; deeper code annotates its send or declares its types."""
@@ -37,6 +37,13 @@ def sent_types(spec: Spec, send: Function) -> tuple[type, ...]:
             one for one in _named(send, set(), 0) if issubclass(one, Command) or one in declared
         )
     )
+
+
+def sent_event(spec: Spec, send: Function) -> type | None:
+    """An event type in the place of a command: annotated, or all that the code names."""
+    annotated = [one for one, _ in annotated_types(send)]
+    named = annotated or (() if sent_types(spec, send) else _named(send, set(), 0))
+    return next((one for one in named if issubclass(one, Event)), None)
 
 
 def annotated_types(send: Function) -> list[tuple[type, bool]]:

@@ -11,6 +11,8 @@
 Every code has a page in docs/errors/ (a test holds the two together). All are picklable.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Self
 
@@ -123,6 +125,12 @@ def _rebuild(
     cls: type[RefoldError], code: Code, what: str, cure: str, where: dict[str, object]
 ) -> RefoldError:
     return cls.of(code, what, cure, where)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The beginning of a cure: `Did you mean …? `, or nothing where no known name is near."""
+    found = get_close_matches(name, [each for each in known if each != name], n=1, cutoff=0.7)
+    return f"Did you mean {found[0]}? " if found else ""
 
 
 class UsageError(RefoldError):

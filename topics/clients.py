@@ -10,9 +10,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from refold.schemas.errors import Code, UsageError
+from refold.schemas.errors import Code, UsageError, nearest
 from refold.topics.client_logs import client_logger
-from refold.topics.settings import Option, Settings, nearest, place_of
+from refold.topics.settings import Option, Settings, place_of
 from refold.topics.specs import EVENT_BYTES, REJECTED_SPARE_BYTES
 
 Config: TypeAlias = dict[str, Option]

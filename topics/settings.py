@@ -27,7 +27,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from refold.schemas.errors import Code, UsageError
+from refold.schemas.errors import Code, UsageError, nearest
 from refold.schemas.limits import name_fault
 
 FILE: Final = "refold.toml"
@@ -244,12 +244,6 @@ def place_of(section: str, name: str) -> str:
     if variable in {each.upper() for each in os.environ} or path is None:
         return variable
     return str(path)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`Did you mean …? `, or nothing where nothing is near."""
-    found = get_close_matches(name, list(known), n=1)
-    return f"Did you mean {found[0]}? " if found else ""
 
 
 def _check_variables() -> None:

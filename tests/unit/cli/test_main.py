@@ -103,3 +103,10 @@ def test_a_log_level_that_there_is_not_is_answered_with_those_that_there_are(
 ) -> None:
     assert run(["worker", "--log-level", "loud", "a:b"]) == 2
     assert "warning" in capsys.readouterr().err
+
+
+def test_a_path_in_the_place_of_a_module_is_answered_with_the_module(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["graph", "returns/flow.py:graph"]) == 2
+    assert "Write returns.flow:graph." in capsys.readouterr().err

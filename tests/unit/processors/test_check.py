@@ -259,6 +259,39 @@ def _schemaless_command(graph: Graph) -> None:
     graph.enter("b", send=lambda ctx, event: OddCommand("x"))
 
 
+def _class_as_target(graph: Graph) -> None:
+    graph.on("b", Go, to=Ctx)  # type: ignore[call-overload]
+
+
+def _class_as_state(graph: Graph) -> None:
+    graph.enter(Ctx, send=lambda ctx, event: Ask("x"))  # type: ignore[call-overload]
+
+
+def _text_as_event(graph: Graph) -> None:
+    graph.on("b", "Go", to="end")  # type: ignore[call-overload]
+
+
+def _unknown_late(graph: Graph) -> None:
+    graph.on("b", Go, to="over")
+    graph.final("over", late={ANY: "recrod"})  # type: ignore[dict-item]
+
+
+def _event_sent(graph: Graph) -> None:
+    graph.enter("b", send=lambda ctx, event: Unused())
+
+
+def _sends_event(ctx: Ctx, event: object) -> Unused:
+    return Unused()
+
+
+def _event_annotated(graph: Graph) -> None:
+    graph.enter("b", send=_sends_event)
+
+
+def _event_as_command(graph: Graph) -> None:
+    graph.command(Unused)
+
+
 MISTAKES: list[tuple[Callable[[Graph], None], str]] = [
     (_unreachable, "no way leads from 'a' to state 'island'"),
     (_dead_end, "no way leads out of state 'pit'"),
@@ -292,6 +325,13 @@ MISTAKES: list[tuple[Callable[[Graph], None], str]] = [
     (_async_reducer, "the reducer of Go in state 'b' is async"),
     (_impure, "random.randint"),
     (_twins, "two event types are called 'Go'"),
+    (_class_as_target, "to= of Go in state 'b' is the class Ctx"),
+    (_class_as_state, "the state of enter(…) is the class Ctx"),
+    (_text_as_event, "'Go' in state 'b' is no event type"),
+    (_unknown_late, "final state 'over': 'recrod' for ANY is no late policy"),
+    (_event_sent, "state 'b' sends Unused, which is an Event"),
+    (_event_annotated, "state 'b' sends Unused, which is an Event"),
+    (_event_as_command, "command(Unused) names an Event"),
     (_reserved, "event type 'refold.mine' begins with 'refold.'"),
 ]
 
@@ -301,6 +341,16 @@ def test_a_mistake_is_named(mistake: Callable[[Graph], None], text: str) -> None
     graph = ended()
     mistake(graph)
     assert text in refused(graph)
+
+
+def test_a_misspelt_state_is_named_with_the_one_that_it_looks_like() -> None:
+    graph: Graph = StateGraph("flow", version=1, context=Ctx, initial="waiting")
+    graph.on("waiting", Go, to="chargng")
+    graph.on("charging", Stop, to="end")
+    graph.final("end", late={ANY: Late.RECORD})
+    with pytest.raises(DefinitionError) as wrong:
+        graph.build()
+    assert "look alike: is one misspelt?" in wrong.value.cure
 
 
 @pytest.mark.parametrize("mistake", [_schemaless, _schemaless_command])

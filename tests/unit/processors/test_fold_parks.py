@@ -115,7 +115,16 @@ def test_a_reducer_that_returns_nothing_parks() -> None:
 
     driver = Driver(case)
     driver.send("c", Opened(1.0))
-    assert code(driver.send("c", Cancelled())) is Code.NOT_STORABLE
+    step = driver.send("c", Cancelled())
+    assert code(step) is Code.NOT_STORABLE
+    assert step.reason is not None
+    assert "returned nothing: is a `return` missing?" in step.reason.text
+
+
+def test_two_commands_with_one_discriminator_are_named_with_its_value() -> None:
+    step = opened().send("c", Noted("same pages"))
+    assert step.reason is not None
+    assert "two of them have item='x'; merge them" in step.reason.text
 
 
 def test_a_broken_invariant_parks_and_is_named() -> None:
