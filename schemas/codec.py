@@ -143,6 +143,10 @@ class Codec(Generic[T]):
         """
         self._numbers.setdefault(b"", b"")
 
+    def expect_none(self) -> None:
+        """Forget the registry's ids: a leading zero byte is damage again."""
+        self._numbers.clear()
+
     def add_number(self, schema_id: int, fingerprint: bytes) -> None:
         """Learn which schema a registry's id stands for, for values in Confluent wire format.
 
@@ -198,6 +202,12 @@ def codec_of(cls: type[T]) -> Codec[T]:
 
 
 _KNOWN: Final[dict[type, Codec[Any]]] = {}
+
+
+def forget_numbers() -> None:
+    """Forget every registry's ids, in all codecs of this process; for tests."""
+    for codec in _KNOWN.values():
+        codec.expect_none()
 
 
 def _encode(shape: Record, head: bytes) -> Callable[[Any], bytes]:
