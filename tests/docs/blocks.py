@@ -164,9 +164,9 @@ def _figures() -> Any:
     return module.FIGURES
 
 
-def example() -> str:
-    """The code of the order example."""
-    return f"```python\n{(ROOT / 'examples/order/graph.py').read_text()}```\n"
+def example(name: str) -> str:
+    """The code of an example."""
+    return f"```python\n{(ROOT / 'examples' / name / 'graph.py').read_text()}```\n"
 
 
 def order_table() -> str:
@@ -198,7 +198,8 @@ MADE: Final[Mapping[str, Callable[[], str]]] = {
     "options": options,
     "metrics": metrics,
     "figures": figures,
-    "example": example,
+    "example": lambda: example("order"),
+    "parcel": lambda: example("parcel"),
     "order table": order_table,
 }
 PICTURES: Final[Mapping[str, Callable[[], str]]] = {
