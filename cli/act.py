@@ -3,7 +3,7 @@
 Law of this module: says who and why, sends one event, and shows what the fold made of it.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +11,7 @@ from refold.cli import telling
 from refold.cli.look import Identity, Workflow, find
 from refold.cli.telling import Json, Tenant
 from refold.processors.clients import KafkaClients
+from refold.processors.engine_events import TERMINATE
 from refold.processors.inspection import not_found
 from refold.processors.operating import Act, Fate, Target, fate, redrive, send, terminate
 from refold.schemas.errors import Code, ServerError, UsageError
@@ -19,6 +20,8 @@ from refold.topics.settings import Settings, load_settings
 
 redrive_app = typer.Typer()
 terminate_app = typer.Typer()
+
+_DONE: Final = frozenset({"applied", "already", "duplicate"})
 
 Who = Annotated[str, typer.Option("--who", help="Your name: it stands on the log.")]
 Wait = Annotated[
@@ -119,12 +122,22 @@ def _do(settings: Settings, act: Act, wait_s: float, json_: bool) -> None:
     if json_:
         telling.tell_json(found)
     else:
-        _tell(found)
-    if found.happened is None or found.happened.verdict not in {"applied", "already", "duplicate"}:
+        _tell(act, found)
+    done = found.happened is not None and found.happened.verdict in _DONE
+    if found.parked or not done:
         raise typer.Exit(1)
 
 
-def _tell(found: Fate) -> None:
+def _became(act: Act, found: Fate, verdict: str) -> str:
+    """What an act did, in the word for it: `applied` says little of a termination."""
+    if verdict != "applied":
+        return verdict
+    if found.parked:
+        return f"parked again: {found.parked}"
+    return "terminated" if act.type == TERMINATE.name else "released"
+
+
+def _tell(act: Act, found: Fate) -> None:
     fields: dict[str, object] = {
         "event": f"{found.source} {found.event_id}",
         "stands at": f"{found.topic}[{found.partition}] offset {found.offset}",
@@ -133,7 +146,7 @@ def _tell(found: Fate) -> None:
     if happened is None:
         fields["became"] = found.text
     else:
-        fields["became"] = happened.verdict
+        fields["became"] = _became(act, found, happened.verdict)
         fields["state"] = f"{happened.state_before or '–'} → {happened.state_after or '–'}"
         if happened.code:
             fields["reason"] = f"{happened.code}: {happened.text}"

@@ -63,6 +63,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     happened: Happened | None
     """None: not folded in the time that was waited, or the index cannot be read."""
     text: str = ""
+    parked: str = ""
+    """Why the instance is parked again behind an applied redrive; empty where it is not."""
 
 
 def redrive(
@@ -163,8 +165,9 @@ def fate(queries: Queries, act: Act, sent: Delivered, wait_s: float) -> Fate:
         wait_s: Longest wait in seconds.
     """
 
-    def told(happened: Happened | None, text: str = "") -> Fate:
+    def told(happened: Happened | None, text: str = "", parked: str = "") -> Fate:
         return Fate(
+            parked=parked,
             event_id=act.id,
             source=act.source,
             topic=sent.topic,
@@ -179,12 +182,21 @@ def fate(queries: Queries, act: Act, sent: Delivered, wait_s: float) -> Fate:
         while True:
             for row in queries.event(act.source, act.id):
                 if (row.partition, row.log_offset) == (sent.partition, sent.offset):
-                    return told(happened_of_view(row))
+                    return told(happened_of_view(row), parked=_parked(queries, act))
             if monotonic() >= deadline_s:
                 return told(None, f"not folded within {wait_s:.0f} s: is a worker running?")
             sleep(POLL_S)
     except ServerError as away:
         return told(None, f"it stands on the log; what became of it is not known: {away.what}")
+
+
+def _parked(queries: Queries, act: Act) -> str:
+    """Why the instance of a redrive stands parked, by its row, which is saved with the index."""
+    if act.type != REDRIVE.name:
+        return ""
+    target = act.target
+    rows = queries.instances(target.workflow, tenant=target.tenant, instance_id=target.instance)
+    return next((f"{row.failure_code}: {row.failure_text}" for row in rows if row.failure_code), "")
 
 
 def _given(**fields: str) -> None:

@@ -20,6 +20,7 @@ from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
 from refold.schemas.framing import to_confluent
 from refold.schemas.limits import id_fault
+from refold.schemas.types import Command
 from refold.schemas.verdicts import Reason
 from refold.topics.attributes import RESERVED_SOURCE
 from refold.topics.clients import opened, publisher_config
@@ -121,7 +122,7 @@ class Packer:
         namespace: First part of the topic names.
         workflow: Whose event topic is written.
         source: CloudEvents source of every event, a URI reference as in `/shop/checkout`.
-        tenant: Tenant of drafts that name none.
+        tenant: Tenant of drafts that name none; empty: the workflow's own stands.
         registry: Gives the ids of Confluent wire format; None: single-object encoding.
 
     Raises:
@@ -165,6 +166,12 @@ class Packer:
                 Code.BAD_ENVELOPE,
                 "an event needs an id, or a key to derive it from, and not both.",
                 "Give what stays the same when the same fact is sent again.",
+            )
+        if isinstance(draft.event, Command):
+            raise RecordError(
+                Code.BAD_ENVELOPE,
+                f"{type(draft.event).__name__} is a Command, and an event is wanted.",
+                "Publish what has happened as an Event; commands are sent by states.",
             )
         tenant = draft.tenant or self._tenant
         codec: Codec[Any] = codec_of(draft.event.__class__)

@@ -356,7 +356,7 @@ def event_headers(
         ("id", event_id, id_fault(event_id)),
         ("source", source, id_fault(source, SOURCE_BYTES)),
         ("type", event_type, type_fault(event_type)),
-        ("tenant", tenant, name_fault(tenant)),
+        ("tenant", tenant, name_fault(tenant) if tenant else None),
         ("expected state", expected_state, name_fault(expected_state) if expected_state else None),
     ):
         if fault:
@@ -366,9 +366,10 @@ def event_headers(
         ("ce_id", event_id.encode()),
         ("ce_source", source.encode()),
         ("ce_type", event_type.encode()),
-        ("ce_tenant", tenant.encode()),
-        ("content-type", CONTENT_TYPE),
     ]
+    if tenant:  # left out, the workflow's default tenant stands (P29)
+        headers.append(("ce_tenant", tenant.encode()))
+    headers.append(("content-type", CONTENT_TYPE))
     for name, given in (
         ("ce_time", time),
         ("ce_expectedstate", expected_state),

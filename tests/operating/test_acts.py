@@ -88,3 +88,17 @@ def test_a_redrive_of_an_instance_that_is_not_parked_says_that_it_was_refused(
         "refused",
         "REDRIVE_REFUSED",
     )
+
+
+def test_a_redrive_that_parks_again_says_so_and_fails_and_an_end_is_called_one(
+    world: World, refold: Run
+) -> None:
+    world.publish(("o-1", "p1", OrderPlaced(items=("pen",), total=13)))
+    with world.working(Workflow("order", [fragile.first])):
+        world.until_saved()
+        code, told, _ = refold("redrive", "o-1", "--who", "ann", "--why", "again")
+        assert code == 1
+        assert "parked again: REDUCER_RAISED" in " ".join(told.split())
+        code, told, _ = refold("terminate", "o-1", "--who", "ann", "--reason", "test")
+        assert code == 0
+        assert "became terminated" in " ".join(told.split())

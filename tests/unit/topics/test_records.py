@@ -4,10 +4,12 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold.examples.order.graph import Charge
 from refold.schemas.envelope import EventRecord, body_digest, event_identity
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.verdicts import Verdict
 from refold.topics.headers import Headers
+from refold.topics.publisher import Draft, Packer
 from refold.topics.records import (
     COMMAND_HEADERS,
     EVENT_HEADERS,
@@ -323,3 +325,14 @@ def test_headers_over_their_limits_are_not_written() -> None:
         event_headers("e" * 129, "/s", "OrderPlaced", "acme")
     with pytest.raises(RecordError, match="event tenant"):
         event_headers("e", "/s", "OrderPlaced", "a b")
+
+
+def test_an_event_without_tenant_has_no_tenant_header() -> None:
+    names = [name for name, _ in event_headers("e", "/s", "OrderPlaced", "")]
+    assert "ce_tenant" not in names
+
+
+def test_a_command_cannot_be_published_as_an_event() -> None:
+    packer = Packer("ns", "order", "/shop", "acme")
+    with pytest.raises(RecordError, match="Charge is a Command"):
+        packer.pack(Draft(instance="o", event=Charge(amount=1), id="e"))
