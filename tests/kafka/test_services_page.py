@@ -1,18 +1,21 @@
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from tests.kafka.conftest import PARTITIONS, Read
+from tests.kafka.conftest import PARTITIONS, Eventually, Read
 
-from refold.examples.order.graph import Charge
+from refold.examples.order.graph import Charge, Charged
 from refold.processors.effects import Send
 from refold.schemas.codec import codec_of
-from refold.schemas.envelope import EventRecord
-from refold.topics.clients import admin_config, opened, publisher_config
-from refold.topics.commands import CommandConsumer
-from refold.topics.records import CommandWriter
+from refold.schemas.envelope import EventRecord, derived_id
+from refold.topics.clients import admin_config, opened, publisher_config, reader
+from refold.topics.records import CommandWriter, EventReader, Fault
+from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import Settings
 from refold.topics.specs import create, workflow_specs
 
@@ -45,26 +48,61 @@ def test_the_publishing_code_of_the_page_publishes(
     assert keys == {b"order-1", b"order-2"}
 
 
-def test_the_executing_code_of_the_page_receives_commands(
-    here: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = [code for held, code in BLOCKS if held]
+def command(here: Settings, key: str) -> None:
+    """Put a command to charge on the topic, as a worker does, and publish its schemas."""
+    producer = opened(Producer, publisher_config(here))
+    schemas = SchemaTopic(here.namespace, reader(here))
+    schemas.publish(producer, [codec_of(Charge), codec_of(Charged)], "order")
+    schemas.close()
     codec = codec_of(Charge)
-    send = Send("order", codec.name, "charge", "r1:k:forward", "charging", codec.encode(Charge(7)))
+    send = Send("order", codec.name, "charge", key, "charging", codec.encode(Charge(7)))
     cause = EventRecord("acme", "order-1", "/s", "e", "T", b"v", 0, 5, b"", b"")
     headers = CommandWriter(here.namespace, "order").headers(send, cause, 5)
-    producer = opened(Producer, publisher_config(here))
     topic = f"{here.namespace}.order.commands"
     producer.produce(topic, send.value, b"order-1", headers=headers)
     assert producer.flush(20) == 0
 
-    class Enough(Exception):  # noqa: N818 (it ends the page's endless loop, nothing is wrong)
-        pass
 
-    def end(*_: object) -> None:
-        raise Enough
+def test_the_executors_of_the_page_answer_once_under_one_id(
+    here: Settings,
+    read_all: Read,
+    eventually: Eventually,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    library, plain = (code for held, code in BLOCKS if held)
+    key = "r1:acme:order:order-1:charging:charge:%2Fs%1Fe:forward"
+    command(here, key)
 
-    monkeypatch.setattr(CommandConsumer, "done", end)
-    with pytest.raises(Enough):
-        exec(compile(code, "docs/services.md", "exec"), {"__name__": "page"})
-    assert "r1:k:forward Charge(amount=7)" in capsys.readouterr().out
+    def answers() -> list[EventRecord | Fault]:
+        events = EventReader("order", PARTITIONS)
+        topic = f"{here.namespace}.order.events"
+        return [
+            events.read(message, each)
+            for each in range(PARTITIONS)
+            for message in read_all(topic, each)
+        ]
+
+    def served(code: str, expected: int, *arguments: object) -> None:
+        names: dict[str, Any] = {"__name__": "page"}
+        exec(compile(code, "docs/services.md", "exec"), names)
+        stopping = Event()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(lambda: names["serve"](*arguments, stopping))
+            try:
+                eventually(answers, lambda found: len(found) >= expected or running.done())
+            finally:
+                stopping.set()
+            running.result(30)
+
+    served(library, 1, here)
+    served(plain, 2, here.kafka.bootstrap, here.namespace, f"{here.namespace}.plain")
+    first, second = answers()
+    assert isinstance(first, EventRecord)
+    assert isinstance(second, EventRecord)
+    assert first.id == second.id == derived_id("result", key, "succeeded")
+    assert (first.tenant, first.instance, first.type) == ("acme", "order-1", "Charged")
+    assert first.identity == second.identity
+    assert first.body == second.body
+    assert codec_of(Charged).decode(first.value) == Charged("receipt-7")
