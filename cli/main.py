@@ -128,11 +128,21 @@ def run(arguments: Sequence[str]) -> int:
         _check_text(arguments)
         app(list(arguments), prog_name="refold")
     except RefoldError as error:
-        report(error)
+        report(_with_address(error))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else EXIT_FAILED
     return 0
+
+
+def _with_address(error: RefoldError) -> RefoldError:
+    """Where Kafka was looked for: its client does not say."""
+    if error.code != Code.KAFKA_AWAY or "bootstrap" in error.where:
+        return error
+    from refold.topics.settings import load_settings  # noqa: PLC0415  # help needs no settings
+
+    where = {**error.where, "bootstrap": load_settings().kafka.bootstrap}
+    return type(error).of(error.code, error.what, error.cure, where)
 
 
 def _check_text(arguments: Sequence[str]) -> None:

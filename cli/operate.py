@@ -122,7 +122,12 @@ def resolve(
 def _overview(settings: Settings, topic: str = "") -> Overview:
     with telling.queries_of(settings) as queries:
         admin = KafkaClients(settings).admin()
-        return overview(admin, queries, settings.namespace, settings.group, topic)
+        found = overview(admin, queries, settings.namespace, settings.group, topic)
+    if not found.kafka:
+        return found
+    return msgspec.structs.replace(
+        found, kafka=f"{found.kafka} Tried: kafka.bootstrap = {settings.kafka.bootstrap}."
+    )
 
 
 def _state(found: Overview, topic: str, partition: int) -> PartitionState:
@@ -148,7 +153,7 @@ def _tell(found: Overview) -> None:
             f"{len(found.members)}: "
             + ", ".join(f"{name} holds {number}" for name, number in held.items())
             if held
-            else "none"
+            else "no worker runs: start `refold worker MODULE:NAME`"
         )
     telling.tell(**fields)
     telling.out.print(_table(found))

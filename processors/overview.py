@@ -20,6 +20,7 @@ from refold.processors.judgement import CHOICES, Choice
 from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.schemas.errors import Code, RefoldError, ServerError, UsageError
 from refold.snapshots.queries import PartitionView, Queries
+from refold.topics.failures import words
 from refold.topics.specs import events_topic
 
 _EVENTS: Final = ".events"
@@ -113,7 +114,7 @@ def overview(
         members = group_members(admin, group)
         places = _places(admin, group, members, _topics(admin, namespace, topic))
     except ServerError as away:
-        kafka = f"{away.what} Owners and lag are not known."
+        kafka = f"{away.what} {away.cure} Owners and lag are not known."
     try:
         rows = {
             (each.topic, each.partition): each
@@ -121,7 +122,9 @@ def overview(
             if each.topic == topic or (not topic and _is_ours(each.topic, namespace))
         }
     except RefoldError as away:
-        postgres = f"{away.what} Markers and fences are not known."
+        # A cure that a person must do is told; a server that is away needs none.
+        cure = "" if away.code == Code.POSTGRES_AWAY else f" {away.cure}"
+        postgres = f"{away.what}{cure} Markers and fences are not known."
     names = sorted({*places, *rows})
     return Overview(
         namespace=namespace,
@@ -295,6 +298,6 @@ def _is_ours(topic: str, namespace: str) -> bool:
 def _away(doing: str, failure: BaseException) -> ServerError:
     return ServerError(
         Code.KAFKA_AWAY,
-        f"Kafka did not {doing}: {failure}.",
+        f"Kafka did not {doing}: {words(failure)}.",
         "Check that the brokers are reachable and what this client may describe.",
     )

@@ -31,6 +31,7 @@ from refold.schemas.errors import Code, FenceError, RecordError, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
+from refold.topics.failures import words
 from refold.topics.preflight import Stored, judge_partition
 from refold.topics.specs import rejected_topic
 
@@ -459,7 +460,7 @@ def _asking(topic: str, partition: int) -> Iterator[None]:
     except (KafkaException, TimeoutError) as failure:
         raise ServerError(
             Code.KAFKA_AWAY,
-            f"Kafka did not answer for {topic}[{partition}]: {failure}.",
+            f"Kafka did not answer for {topic}[{partition}]: {words(failure)}.",
             "Check that the brokers are reachable; refold goes on trying.",
         ) from failure
 

@@ -29,6 +29,7 @@ from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError, UsageError
 from refold.schemas.verdicts import Activate
 from refold.topics.facts import topic_facts
+from refold.topics.failures import words
 from refold.topics.reading import batches, offset_of
 from refold.topics.records import EventReader, Fault
 from refold.topics.specs import events_topic, rejected_topic
@@ -94,7 +95,7 @@ def extent(admin: AdminClient, topic: str, partition: int) -> Extent:
     except (KafkaException, TimeoutError) as failure:
         raise ServerError(
             Code.KAFKA_AWAY,
-            f"Kafka did not say where {topic}[{partition}] ends: {failure}.",
+            f"Kafka did not say where {topic}[{partition}] ends: {words(failure)}.",
             "Check that the brokers are reachable.",
         ) from failure
     return Extent(

@@ -81,7 +81,9 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
         doing: What was being done, as a noun: "the claim of order/3".
     """
     lines = [error.diag.message_primary or "", *str(error).strip().splitlines()]
-    said = next(filter(None, lines), type(error).__name__)
+    said = next(filter(None, (line.strip(" .") for line in lines)), "")
+    said = said or f"no reason was given ({type(error).__name__})"
+    where = {"sqlstate": error.sqlstate} if error.sqlstate else {}
     if error.sqlstate in _MISSING:
         return ServerError(
             Code.SCHEMA_VERSION,
@@ -93,11 +95,11 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
             Code.POSTGRES_REFUSED,
             f"PostgreSQL refused {doing}: {said}.",
             _CURES.get(error.sqlstate or "", "Look at the role, the rights and the address."),
-            sqlstate=error.sqlstate,
+            **where,
         )
     return ServerError(
         Code.POSTGRES_AWAY,
         f"PostgreSQL did not complete {doing}: {said}.",
         "It is tried again by itself; if it lasts, look at the server's log.",
-        sqlstate=error.sqlstate,
+        **where,
     )

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, wit
 )
 
 from refold.schemas.errors import Code, ServerError
+from refold.topics.failures import words
 
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
@@ -55,7 +56,7 @@ def _failed(topic: str, failure: BaseException) -> ServerError:
         )
     return ServerError(
         Code.KAFKA_AWAY,
-        f"Kafka did not describe the topic {topic}: {failure}.",
+        f"Kafka did not describe the topic {topic}: {words(failure)}.",
         "Check that the brokers are reachable and that this client may describe topics.",
         topic=topic,
     )

@@ -63,3 +63,11 @@ def kafka_error(error: KafkaException | KafkaError, doing: str, **where: object)
         cause.code(), (Code.KAFKA_AWAY, "Check that the brokers of kafka.bootstrap answer.")
     )
     return ServerError(code, f"{doing}: {cause.name()}: {cause.str()}.", cure, **where)
+
+
+def words(failure: BaseException) -> str:
+    """What a failure says, without its full stop; a time-out says nothing by itself."""
+    said = str(failure).strip(" .")
+    if said:
+        return said
+    return "no answer in time" if isinstance(failure, TimeoutError) else type(failure).__name__

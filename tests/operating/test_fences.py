@@ -234,3 +234,13 @@ def test_status_answers_with_kafka_away(
     assert code == 1
     assert "lag are not known" in found["kafka"]
     assert (found["partitions"][0]["marker"], found["partitions"][0]["end"]) == (1, None)
+
+
+def test_status_says_what_is_to_be_done_first(world: World, refold: Run) -> None:
+    code, told, _ = refold("status")
+    assert code == 1
+    assert "no worker runs: start `refold worker" in " ".join(told.split())
+    world.sql("DROP SCHEMA refold_v1 CASCADE")
+    code, _, told = refold("status")
+    assert code == 1
+    assert "Run `refold db migrate`" in " ".join(told.split())

@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold.topics.failures import words
 from refold.topics.times import Rfc3339, rfc3339
 
 
@@ -25,3 +26,8 @@ def test_the_kept_time_is_the_one_that_was_asked_for() -> None:
 def test_no_time_stops_the_fold(ms: int) -> None:
     """A log that was not always on LogAppendTime may hold ns, or less than nothing."""
     assert len(rfc3339(ms)) == len("2026-01-31T08:15:00.250Z")
+
+
+def test_a_time_out_has_words_and_a_failures_own_full_stop_goes() -> None:
+    assert words(TimeoutError()) == "no answer in time"
+    assert words(ValueError("broken.")) == "broken"
