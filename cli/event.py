@@ -48,6 +48,12 @@ def send(
 ) -> None:
     """Publish one event and say what is known of it: delivered, refused or unknown."""
     (workflow,) = _one(load_workflows([definition]))
+    if bool(event_id) == bool(key):
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "an event needs an id, or a key to derive it from, and not both.",
+            "Give --id or --key: what stays the same when the same fact is sent again.",
+        )
     codec = _codec(workflow, event_type)
     draft = Draft(
         instance=instance,

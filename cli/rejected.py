@@ -6,6 +6,7 @@ redriven is decided in `refold.topics.redrive`.
 
 import json
 from collections.abc import Iterable
+from enum import StrEnum
 from functools import partial
 from getpass import getuser
 from typing import Annotated, Any, Final, cast
@@ -39,11 +40,19 @@ SHOWN_BYTES: Final = 200
 _console = Console(stderr=True)
 _output = Console()
 
+
+class Kept(StrEnum):
+    """The verdicts whose records the decision log keeps (`refold.schemas.verdicts.DECIDED`)."""
+
+    REFUSED = Verdict.REFUSED.value
+    CONFLICT = Verdict.CONFLICT.value
+    POISON = Verdict.POISON.value
+    PARKED = Verdict.PARKED.value
+
+
 WorkflowName = Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the workflow.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-OnlyVerdict = Annotated[
-    Verdict | None, typer.Option("--verdict", help="Only refused, conflict, poison or parked.")
-]
+OnlyVerdict = Annotated[Kept | None, typer.Option("--verdict", help="Only this verdict.")]
 OnlyCode = Annotated[Code | None, typer.Option("--code", help="Only this error code.")]
 OnlyInstance = Annotated[str | None, typer.Option("--instance", help="Only this record key.")]
 
@@ -62,7 +71,14 @@ def list_(
         for entry in entries:
             typer.echo(json.dumps(_summary(entry)))
         return
-    table = Table("WHERE", "TIME", "KEY", "TYPE", "VERDICT", "CODE", "ATTEMPT", "WHY")
+    if not entries:
+        chosen = verdict or code or instance
+        what = "fits" if chosen else "stands on it: nothing was refused, unreadable or parked"
+        _console.print(f"The decision log of {workflow} was read; no record {what}.", markup=False)
+        return
+    table = Table(box=None)
+    for name in ("WHERE", "TIME", "KEY", "TYPE", "VERDICT", "CODE", "ATTEMPT", "WHY"):
+        table.add_column(name, overflow="fold", no_wrap=name in {"WHERE", "TIME", "VERDICT"})
     for entry in entries:
         table.add_row(*_row(entry))
     _output.print(table)
@@ -191,7 +207,7 @@ def _transactional(settings: Settings, transactional_id: str) -> Producer:
 
 
 def _chosen(
-    log: RejectedLog, verdict: Verdict | None, code: Code | None, instance: str | None
+    log: RejectedLog, verdict: Kept | None, code: Code | None, instance: str | None
 ) -> list[Entry]:
     """The last attempt of each record that fits."""
     latest: dict[tuple[str, int, int], Entry] = {}
@@ -202,10 +218,10 @@ def _chosen(
     return [entry for entry in latest.values() if _fits(entry, verdict, code, instance)]
 
 
-def _fits(entry: Entry, verdict: Verdict | None, code: Code | None, instance: str | None) -> bool:
+def _fits(entry: Entry, verdict: Kept | None, code: Code | None, instance: str | None) -> bool:
     decision = entry.decision
     return (
-        (verdict is None or decision.verdict == verdict)
+        (verdict is None or decision.verdict.value == verdict.value)
         and (code is None or decision.reason.code == code)
         and (instance is None or entry.original.key == instance.encode())
     )
@@ -245,7 +261,9 @@ def _summary(entry: Entry) -> dict[str, Any]:
 def _row(entry: Entry) -> Iterable[str]:
     told = _summary(entry)
     for name in ("where", "time", "key", "type", "verdict", "code", "attempt", "why"):
-        yield "-" if told[name] is None else str(told[name]).replace("[", r"\[")
+        text = "-" if told[name] is None else str(told[name]).replace("[", r"\[")
+        # Day above time of day: both can be read on a narrow screen.
+        yield text.removesuffix("Z").replace("T", "\n", 1) if name == "time" else text
 
 
 def _shown(raw: bytes | None, limit: int | None = None) -> str | None:

@@ -78,12 +78,13 @@ def test_topics_are_made_and_checked_and_an_event_is_sent(
         (("event", "send", ORDER, "OrderPlaced", "o", "--id", "e", "--data", "{"), "is no Order"),
         (
             ("event", "send", ORDER, "OrderPlaced", "o", "--data", '{"items":[],"total":1}'),
-            "needs an id",
+            "Give --id or --key",
         ),
         (("event", "send", ORDER, "Nothing", "o", "--id", "e"), "no event type"),
         (("rejected", "show", "order", "7"), "PARTITION:OFFSET"),
         (("rejected", "redrive", "order"), "Nothing was chosen"),
         (("rejected", "list", "order"), "TOPIC_MISSING"),
+        (("rejected", "list", "order", "--verdict", "applied"), "'parked'"),
         (("commands", "tail", "order", "--no-follow"), "TOPIC_MISSING"),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_mistake_is_one_message_without_a_traceback(
 
 
 def test_a_rejected_record_is_listed_shown_and_redriven_once(
-    call: Call, shop: Settings, read_all: Read
+    call: Call, shop: Settings, read_all: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = f"{shop.namespace}.order.events"
     call("topics", "create", ORDER)
@@ -117,6 +118,10 @@ def test_a_rejected_record_is_listed_shown_and_redriven_once(
         1,
     )
     assert call("rejected", "list", "order", "--json", "--instance", "other")[1] == ""
+    monkeypatch.setenv("COLUMNS", "100")
+    told = call("rejected", "list", "order")[1]
+    assert row["time"][11:23] in told
+    assert "no record fits" in call("rejected", "list", "order", "--instance", "other")[2]
     assert "[cut]" in call("rejected", "list", "order")[1].replace("\n", "")
     _, out, _ = call("rejected", "show", "order", row["where"], "--json")
     assert bytes.fromhex(json.loads(out)["value_hex"]) == message.value()
