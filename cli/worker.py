@@ -6,6 +6,7 @@ no signal and no HTTP.
 
 import gc
 import signal
+import sys
 from types import FrameType
 from typing import Annotated
 
@@ -18,6 +19,9 @@ from refold.processors.endpoint import Endpoint
 from refold.processors.service import build_worker
 from refold.processors.worker import Worker
 from refold.topics.settings import load_settings
+
+SWITCH_S = 0.0005
+"""How long a thread that computes keeps the interpreter from one that waits for it."""
 
 app = typer.Typer()
 
@@ -59,4 +63,6 @@ def _run(running: Worker) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
+    # The saver computes while the loop waits for Kafka; the loop must not wait 5 ms for its turn.
+    sys.setswitchinterval(SWITCH_S)
     running.run()
