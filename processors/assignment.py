@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from refold.processors.decisions import activations_of
@@ -115,9 +115,10 @@ class Assignment:
         """Partitions are ours: paused until they are taken."""
         self.consumer = consumer
         for each in added:
-            # Never read from: the take seeks before it resumes. A number and not "beginning",
-            # whose look-up could answer after that seek and take the partition back to 0.
-            each.offset = 0
+            # Never meant: the take seeks before it resumes. Should the client's look-up of the
+            # beginning answer only after that seek, what it reads again is dropped (`past`). A
+            # number would be an error where retention has taken the log's beginning.
+            each.offset = OFFSET_BEGINNING
             self.waiting[(each.topic, each.partition)] = Waiting(Phase.TAKING)
         self.joined = True
         consumer.incremental_assign(added)
