@@ -17,12 +17,6 @@ ROUND_TRIP_S: Final = 10.0
 """For each step; the caller repeats a failed probe until its own time is over."""
 
 
-def kafka_version(bootstrap: str) -> str:
-    """Who answers at `bootstrap`: the cluster id and the number of brokers."""
-    metadata = AdminClient(_client(bootstrap)).list_topics(timeout=ROUND_TRIP_S)
-    return f"cluster {metadata.cluster_id}, {len(metadata.brokers)} broker(s)"
-
-
 def probe_kafka(bootstrap: str) -> None:
     """Produce and commit offsets in one transaction, then read the record back.
 

@@ -21,7 +21,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How long an idle loop waits before it looks after its partitions."""
     transaction_gap_s: float = 0.003
     """P10: the broker is still writing markers of the last transaction for about that long."""
-    transaction_timeout_s: float = 15.0
     recoveries: int = 4
     """Partitions that are taken at the same time."""
     takeover_budget_s: float = 1.0

@@ -36,7 +36,6 @@ def options_of(settings: Settings, *, name: str = "") -> Options:
         batch_records=worker.batch_records,
         gather_s=worker.batch_ms / 1000,
         transaction_gap_s=worker.transaction_pause_ms / 1000,
-        transaction_timeout_s=worker.transaction_timeout_ms / 1000,
         takeover_budget_s=worker.takeover_budget_s,
         freshness_s=worker.freshness_s / 2,
         snapshot_max_age_s=worker.snapshot_max_age_s,

@@ -108,9 +108,7 @@ def test_b014_a_transaction_that_timed_out_costs_the_producer_and_nothing_else(
         producer={"commit_transaction": before(held)}, clients={"producer": before(made.append)}
     )
     one.place("o-1")
-    with one.working(
-        wrap=wrap, worker={"transaction_timeout_ms": 1000}, transaction_timeout_s=1.0
-    ) as worker:
+    with one.working(wrap=wrap, worker={"transaction_timeout_ms": 1000}) as worker:
         one.until_saved()
         one.place("o-2", "o-3")
         one.until(held.reached.is_set, "the second commit")
@@ -318,9 +316,7 @@ def test_b023_a_missing_decision_log_holds_its_partition_until_it_is_there(one: 
 def test_b023_a_decision_log_that_vanishes_under_a_worker_lets_nothing_pass(one: Stage) -> None:
     """B023, O3: what cannot be rejected is not committed; the partition says why it waits."""
     one.place("o-1")
-    with one.working(
-        worker={"transaction_timeout_ms": 1000}, transaction_timeout_s=1.0, preflight_s=0.5
-    ) as worker:
+    with one.working(worker={"transaction_timeout_ms": 1000}, preflight_s=0.5) as worker:
         one.until_saved()
         one.delete_topics(one.topic("rejected"))
         one.put(("o-2", "r", Reserved()))

@@ -3,44 +3,16 @@
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.unit.processors.places import LOG, ROW
+from tests.unit.processors.places import OURS as BEFORE
 
-from refold.processors.digest import Committed, beginning
-from refold.processors.judgement import CHOICES, Choice, LogFacts, judge
+from refold.processors.digest import Committed
+from refold.processors.judgement import CHOICES, Choice, judge
 from refold.schemas.errors import Code, FenceError
 from refold.snapshots.model import PartitionRow
 
-BEFORE = Committed(3, "f" * 32, "c" * 32)
 AFTER = Committed(4, "a" * 32, "b" * 32)
 """What an owner committed after the choice, which was made in epoch 3."""
-ROW = PartitionRow(
-    topic="r.order.events",
-    partition=1,
-    workflow="order",
-    topic_id="T1",
-    partitions=4,
-    group="r.workers",
-    epoch=3,
-    owner="r-1",
-    released=False,
-    marker=100,
-    rows_to=100,
-    decisions=0,
-    digest=beginning("T1").packed(),
-    counts={"applied": 100},
-    base=0,
-    takeovers=1,
-)
-LOG = LogFacts(
-    topic="r.order.events",
-    partition=1,
-    topic_id="T1",
-    partitions=4,
-    group="r.workers",
-    low=0,
-    high=200,
-    committed=150,
-    metadata=BEFORE,
-)
 
 
 def chosen(code: Code, choice: str, row: PartitionRow = ROW, group: str = "") -> PartitionRow:
