@@ -19,6 +19,7 @@ from refold.processors.ownership import LATEST
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.topics import reading
+from refold.topics.facts import topic_facts
 from refold.topics.records import event_headers
 from refold.topics.rejected import original
 from refold.topics.schema_topic import SchemaTopic
@@ -290,7 +291,12 @@ def test_b022_a_command_too_large_for_its_topic_parks_its_instance_alone(one: St
     with one.working(count) as worker:
         one.put(("first", "1", Counted(number=1)), workflow="count")
         one.until_saved("count")
-        one.set_config(one.topic("commands", "count"), "max.message.bytes", "20000")
+        commands = one.topic("commands", "count")
+        one.set_config(commands, "max.message.bytes", "20000")
+        one.until(  # the broker takes a setting a moment after it has answered
+            lambda: topic_facts(one.admin, commands, 5).settings["max.message.bytes"] == "20000",
+            "the smaller limit",
+        )
         big = ("big", "1", Counted(number=100_000))
         one.put(*some[:10], big, *some[10:], workflow="count")
         one.until_saved("count")
