@@ -289,14 +289,14 @@ def test_b022_a_command_too_large_for_its_topic_parks_its_instance_alone(one: St
     one.add_count()
     some = neighbours(20)
     with one.working(count) as worker:
-        one.put(("first", "1", Counted(number=1)), workflow="count")
-        one.until_saved("count")
         commands = one.topic("commands", "count")
         one.set_config(commands, "max.message.bytes", "20000")
         one.until(  # the broker takes a setting a moment after it has answered
             lambda: topic_facts(one.admin, commands, 5).settings["max.message.bytes"] == "20000",
             "the smaller limit",
         )
+        one.put(("first", "1", Counted(number=1)), workflow="count")
+        one.until_saved("count")
         big = ("big", "1", Counted(number=100_000))
         one.put(*some[:10], big, *some[10:], workflow="count")
         one.until_saved("count")
