@@ -36,13 +36,14 @@ class Child:
     failures: int = 0
 
 
-def supervise(definitions: Sequence[str], processes: int, http_port: int) -> int:
+def supervise(arguments: Sequence[str], processes: int, http_port: int) -> int:
     """Run worker processes until SIGTERM or Ctrl-C.
 
     Args:
-        definitions: MODULE:NAME of what they fold.
+        arguments: Command line of each child behind `refold worker`.
         processes: How many, 2 or more.
-        http_port: Port of the first child's health endpoint, the next ones follow; below 1 none.
+        http_port: Port of the first child's health endpoint, the next ones follow; 0: each takes
+            a free one, -1: none.
 
     Returns:
         Exit code: 0 when every child ended cleanly after the stop.
@@ -57,16 +58,16 @@ def supervise(definitions: Sequence[str], processes: int, http_port: int) -> int
     children = [Child(number) for number in range(processes)]
     while not stop.wait(TURN_S):
         for child in children:
-            _tend(child, definitions, http_port)
+            _tend(child, arguments, http_port)
     return _end(children)
 
 
-def _tend(child: Child, definitions: Sequence[str], http_port: int) -> None:
+def _tend(child: Child, arguments: Sequence[str], http_port: int) -> None:
     now_s = monotonic()
     process = child.process
     if process is None:
         if now_s >= child.start_at_s:
-            child.process, child.started_s = _start(child, definitions, http_port), now_s
+            child.process, child.started_s = _start(child, arguments, http_port), now_s
         return
     code = process.poll()
     if code is None:
@@ -77,10 +78,10 @@ def _tend(child: Child, definitions: Sequence[str], http_port: int) -> None:
     child.process, child.start_at_s = None, now_s + pause_s
 
 
-def _start(child: Child, definitions: Sequence[str], http_port: int) -> subprocess.Popen[bytes]:
-    port = str(http_port + child.number) if http_port > 0 else "-1"
-    environment = {**os.environ, "REFOLD_WORKER_HTTP_PORT": port}
-    command = [sys.executable, "-m", "refold.cli.main", "worker", *definitions]
+def _start(child: Child, arguments: Sequence[str], http_port: int) -> subprocess.Popen[bytes]:
+    port = http_port + child.number if http_port > 0 else http_port
+    environment = {**os.environ, "REFOLD_WORKER_HTTP_PORT": str(port)}
+    command = [sys.executable, "-m", "refold.cli.main", "worker", *arguments]
     return subprocess.Popen(command, env=environment)  # noqa: S603  # our own command line
 
 

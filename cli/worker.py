@@ -44,7 +44,7 @@ def worker(
     workflows = load_workflows(definitions)
     port = settings.worker.http_port
     if processes > 1:
-        raise typer.Exit(supervise(definitions, processes, port))
+        raise typer.Exit(supervise([*definitions, "--log-level", log_level], processes, port))
     running = build_worker(settings, workflows)
     endpoint = Endpoint(running.health, settings.worker.http_host, port) if port >= 0 else None
     if endpoint is not None:
