@@ -4,24 +4,33 @@ Law of this module: it creates what is missing and changes nothing that exists.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
 import typer
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
 from refold.processors.engine_events import REDRIVE, TERMINATE
+from refold.schemas.errors import Code, UsageError
 from refold.topics import asyncapi
 from refold.topics.clients import admin_config, opened, publisher_config, reader
+from refold.topics.failures import kafka_error
+from refold.topics.lookup import ANSWER_S
 from refold.topics.preflight import Finding, findings
 from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import Settings, load_settings
-from refold.topics.specs import BROKER_DEFAULT, TopicSpec, workflow_specs
+from refold.topics.specs import (
+    BROKER_DEFAULT,
+    TopicSpec,
+    events_topic,
+    rejected_topic,
+    workflow_specs,
+)
 from refold.topics.specs import create as create_topics
 
 app = typer.Typer(no_args_is_help=True, help="Make and check the topics of workflows.")
@@ -40,8 +49,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 def create(
     definitions: Definitions,
     partitions: Annotated[
-        int, typer.Option(min=1, help="Partitions of each new topic; fixed for its life.")
-    ] = PARTITIONS,
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Partitions of each new topic; fixed for its life. Else as many as the event"
+            f" topic has, {PARTITIONS} for a new one.",
+            show_default=False,
+        ),
+    ] = None,
     replication: Annotated[
         int, typer.Option(min=-1, help="Replicas of each partition; -1: as the broker is set.")
     ] = BROKER_DEFAULT,
@@ -50,8 +65,8 @@ def create(
     """Create the topics that are missing and publish the schemas of events and commands."""
     settings = load_settings()
     workflows = load_workflows(definitions)
-    specs = specs_of(settings, workflows.values(), partitions, replication)
     admin = opened(AdminClient, admin_config(settings))
+    specs = _specs_to_make(settings, workflows.values(), partitions, replication, _counts(admin))
     made = create_topics(admin, specs)
     published = _publish(settings, workflows.values())
     if as_json:
@@ -118,6 +133,49 @@ def specs_of(
         ):
             specs.setdefault(spec.name, spec)
     return list(specs.values())
+
+
+def _counts(admin: AdminClient) -> dict[str, int]:
+    """Topic → its partitions; asking for one by name could make a broker create it."""
+    try:
+        found = admin.list_topics(timeout=ANSWER_S).topics
+    except KafkaException as failure:
+        raise kafka_error(failure, "listing topics") from failure
+    return {name: len(each.partitions) for name, each in found.items()}
+
+
+def _specs_to_make(
+    settings: Settings,
+    workflows: Iterable[Workflow],
+    partitions: int | None,
+    replication: int,
+    counts: Mapping[str, int],
+) -> list[TopicSpec]:
+    """What `create` makes, each once.
+
+    Raises:
+        UsageError: TOPIC_WRONG, an event topic or its decision log has another partition count.
+    """
+    specs: dict[str, TopicSpec] = {}
+    for workflow in workflows:
+        events = events_topic(settings.namespace, workflow.name)
+        wanted = partitions or counts.get(events, PARTITIONS)
+        for name in (events, rejected_topic(settings.namespace, workflow.name)):
+            if counts.get(name, wanted) != wanted:
+                raise _counted_otherwise(name, counts[name], wanted)
+        for spec in specs_of(settings, [workflow], wanted, replication):
+            specs.setdefault(spec.name, spec)
+    return list(specs.values())
+
+
+def _counted_otherwise(topic: str, found: int, wanted: int) -> UsageError:
+    return UsageError(
+        Code.TOPIC_WRONG,
+        f"{topic} has {found} partitions, {wanted} are wanted; nothing was made.",
+        f"A count cannot change in flight, because it says where each key belongs: give"
+        f" --partitions {found}, or use another namespace.",
+        topic=topic,
+    )
 
 
 def _publish(settings: Settings, workflows: Iterable[Workflow]) -> list[str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.kafka.conftest import PARTITIONS, Read
 
 from refold.cli.main import run
@@ -18,6 +19,7 @@ from refold.topics.clients import opened, publisher_config
 from refold.topics.records import CommandWriter, EventReader
 from refold.topics.rejected import encode
 from refold.topics.settings import Settings
+from refold.topics.specs import create, workflow_specs
 
 pytestmark = pytest.mark.kafka
 
@@ -70,6 +72,29 @@ def test_topics_are_made_and_checked_and_an_event_is_sent(
     event = EventReader("order", PARTITIONS).read(message, told["partition"])
     assert isinstance(event, EventRecord)
     assert (event.tenant, event.source) == ("default", "/cli")
+
+
+def test_another_partition_count_than_the_one_that_stands_is_refused_and_nothing_made(
+    call: Call, settings: Settings, admin: AdminClient
+) -> None:
+    call("topics", "create", ORDER, "--partitions", "3")
+    code, _, said = call("topics", "create", ORDER, "--partitions", "24")
+    assert code == 2
+    assert "TOPIC_WRONG" in said
+    assert f"{settings.namespace}.order.events has 3 partitions, 24 are wanted" in said
+    assert "--partitions 3" in said
+    assert call("topics", "create", ORDER)[0] == 0
+
+
+def test_what_is_missing_is_made_with_the_count_of_the_event_topic(
+    call: Call, settings: Settings, admin: AdminClient
+) -> None:
+    """The decision log must have it: partition p of one belongs to p of the other."""
+    events, *_ = workflow_specs(settings.namespace, "order", ["order"], 3)
+    create(admin, [events])
+    assert call("topics", "create", ORDER)[0] == 0
+    found = admin.list_topics(timeout=10).topics
+    assert len(found[f"{settings.namespace}.order.rejected"].partitions) == 3
 
 
 @pytest.mark.parametrize(
