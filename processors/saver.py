@@ -18,7 +18,7 @@ from refold.processors.digest import Digests
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import encode
 from refold.processors.projection import instance_row
-from refold.schemas.errors import RefoldError, ServerError
+from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
 from refold.snapshots.ports import Store
@@ -100,8 +100,8 @@ class Saver:
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._thread = Thread(target=self._run, name="saver", daemon=True)
         self._failure: BaseException | None = None
-        self._unflushed: dict[tuple[str, int], RefoldError] = {}
-        """Partitions whose last flush failed, with its error."""
+        self._unflushed: dict[tuple[str, int], tuple[int, RefoldError]] = {}
+        """Partitions whose last flush is not known to stand: its epoch, and why."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -156,17 +156,30 @@ class Saver:
         began_s = monotonic()
         name = (job.topic, job.partition)
         try:
-            if isinstance(job, CutJob) and name in self._unflushed:
-                raise self._unflushed[name]  # the marker would pass the rows (P20)
+            if isinstance(job, CutJob):
+                self._behind_rows(job)
             good = self._write(job)
         except RefoldError as error:
             _LOG.warning("not saved", job=type(job).__name__, error=str(error))
             if isinstance(job, FlushJob):
-                self._unflushed[name] = error
+                self._unflushed[name] = job.epoch, error
             return Done(job, False, error, monotonic() - began_s)
         if isinstance(job, FlushJob):
             self._unflushed.pop(name, None)
+            if not good:
+                self._unflushed[name] = job.epoch, _refused(job)
         return Done(job, good, None, monotonic() - began_s)
+
+    def _behind_rows(self, job: CutJob) -> None:
+        """See that the rows below a cut are written (P20).
+
+        A flush whose COMMIT got no answer may stand: the next one, which reaches further, is then
+        refused although the epoch is ours. A cut behind it would be taken, and what lies between
+        would never get rows. The next owner of the partition, we too, starts from the rows anew.
+        """
+        epoch, error = self._unflushed.get((job.topic, job.partition), (None, None))
+        if epoch == job.epoch and error is not None:
+            raise error
 
     def _prune(self, job: CutJob) -> None:
         """Old versions go when nothing waits: never between a last cut and its release."""
@@ -182,6 +195,17 @@ class Saver:
         if isinstance(job, FlushJob):
             return self._store.flush(flush_of(job))
         return self._store.release(job.topic, job.partition, job.epoch)
+
+
+def _refused(job: FlushJob) -> FenceError:
+    return FenceError(
+        Code.FENCED,
+        f"The rows of {job.topic}[{job.partition}] do not stand at {job.previous} under epoch"
+        f" {job.epoch}, or it has ended.",
+        "It is taken again from what stands in PostgreSQL.",
+        topic=job.topic,
+        partition=job.partition,
+    )
 
 
 def cut_of(job: CutJob) -> Cut:

@@ -1,10 +1,13 @@
 """Rows, cuts and memory: P16, P20, freshness as watermarks, eviction, back-pressure."""
 
+from functools import reduce
+
 import pytest
-from tests.kafka.worker.ports import Away, Held, after, before, changed
+from tests.kafka.worker.ports import Around, Away, Held, after, before, changed
 from tests.kafka.worker.stage import Stage
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
+from refold.schemas.errors import Code, ServerError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -16,6 +19,11 @@ def watcher(stage: Stage, seen: list[tuple[int, int]]) -> None:
         for marker, rows_to in stage.sql("SELECT marker, rows_to FROM refold.workflow_partition")
         if marker > rows_to
     ]
+
+
+def chained(changes: list[Around]) -> Around:
+    """One change after the other."""
+    return lambda call: reduce(lambda made, each: each(made), changes, call)
 
 
 def test_p20_a_flush_that_fails_holds_back_the_cut_behind_it(one: Stage) -> None:
@@ -46,6 +54,39 @@ def test_p20_a_cut_does_not_overtake_a_slow_flush(one: Stage) -> None:
         held.let_go()
         one.until_saved()
     assert passed == []
+
+
+@pytest.mark.parametrize("call", ["flush", "save"])
+def test_p20_what_was_committed_without_an_answer_leaves_no_hole(one: Stage, call: str) -> None:
+    """P7, P20: PostgreSQL is gone before it can be read back, and the log goes on meanwhile.
+
+    The next flush is refused, for the rows stand further than the worker knows; a cut behind it
+    must not be taken, or the rows between are missed by this owner and by every later one.
+    """
+    passed: list[tuple[int, int]] = []
+    held = Held()
+    unanswered = [True]
+
+    def lost() -> None:
+        if unanswered:
+            held()
+            unanswered.clear()
+            raise ServerError(Code.POSTGRES_AWAY, "PostgreSQL is away.", "Wait.")
+
+    changes = {"save": [after(lambda: watcher(one, passed))], "flush": []}
+    changes[call].append(after(lost))
+    wrap = changed(store={name: chained(each) for name, each in changes.items()})
+    with one.working(wrap=wrap, freshness_s=0.02, snapshot_max_age_s=0.02) as worker:
+        one.place("o-1")
+        one.until(held.reached.is_set, "what is committed without an answer")
+        one.place("o-2")
+        one.until(lambda: worker.health.status.partitions[0].position == 2, "the next record")
+        held.let_go()
+        one.until_saved()
+    assert passed == []
+    assert [row[1] for row in one.saved()["index"]] == [0, 1]
+    assert [row[2] for row in one.saved()["instances"]] == ["o-1", "o-2"]
+    assert one.states() == dict.fromkeys(("o-1", "o-2"), "reserving")
 
 
 def test_freshness_is_a_watermark_that_follows_without_any_cut(one: Stage) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from refold.examples.order import order
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning
@@ -118,3 +120,28 @@ def test_a_cut_behind_a_flush_that_failed_fails_too() -> None:
     assert [each.good for each in done] == [False, False, True, True]
     assert store.saved == ["flush", "cut"]
     assert done[1].error is done[0].error
+
+
+class Standing(Store):
+    """A store whose rows stand elsewhere than the worker knows: a COMMIT's answer was lost."""
+
+    def flush(self, rows: Any) -> bool:
+        return False
+
+
+def test_a_cut_behind_a_flush_that_met_other_rows_is_not_written() -> None:
+    """P20: the flush before it had been committed without an answer; the marker must not pass."""
+    given = Given()
+    keeping, partition = keeper(given), partition_at(10)
+    keeping.save(partition)
+    flush, cut = given.jobs
+    store = Standing()
+    saver = Saver(cast(Any, store))
+
+    done = [saver._do(each) for each in (flush, cut)]
+
+    assert [each.good for each in done] == [False, False]
+    assert store.saved == []
+    assert not keeping.settle(done[0], partition), "the partition is to be taken again"
+    taken_again = replace(cut, epoch=2)
+    assert saver._do(taken_again).good, "a new epoch knows where the rows stand"
