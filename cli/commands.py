@@ -14,10 +14,10 @@ from rich.console import Console
 
 from refold.schemas.derive import parse_text
 from refold.schemas.envelope import CommandRecord
-from refold.schemas.errors import RecordError
+from refold.schemas.errors import RecordError, unknown
 from refold.topics.clients import reader
 from refold.topics.failures import kafka_error
-from refold.topics.lookup import bounds_of, partitions_of
+from refold.topics.lookup import bounds_of, names_of, partitions_of
 from refold.topics.records import read_command
 from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import load_settings
@@ -48,6 +48,9 @@ def tail(
     topic = commands_topic(settings.namespace, target)
     source, schemas = reader(settings), SchemaTopic(settings.namespace, reader(settings))
     try:
+        known = names_of(source, settings.namespace, "commands")
+        if target not in known:
+            raise unknown("target", target, f"in namespace {settings.namespace}", known)
         ends = _assign(source, topic, from_start)
         while ends or follow:
             message = source.poll(0.5)

@@ -17,6 +17,7 @@ from refold.snapshots.grants import grant as grant_rights
 from refold.snapshots.migrate import SCHEMA, migrations
 from refold.snapshots.migrate import migrate as apply_migrations
 from refold.snapshots.preflight import findings
+from refold.snapshots.queries import Queries
 from refold.snapshots.store import PostgresStore
 from refold.snapshots.upkeep import Upkeep
 from refold.topics.settings import load_settings
@@ -101,6 +102,11 @@ def thin(
     Nothing is lost that the log does not hold: snapshots stay, and so does every record that
     still waits for a person.
     """
+    queries = Queries(_dsn(dsn), schema)
+    try:
+        queries.check_workflow(workflow)
+    finally:
+        queries.close()
     before_ms = int((time.time() - older_than_days * DAY_S) * 1000)
     store = PostgresStore(_dsn(dsn), schema, "refold:thin")
     try:

@@ -90,12 +90,9 @@ def activate_(
     """Let new instances begin with a version, where `worker.activate` is `manual`."""
     settings = load_settings()
     with telling.store_of(settings, "definitions") as store:
-        if not Upkeep(store).activate(workflow, version, who, why):
-            raise UsageError(
-                Code.NOT_FOUND,
-                f"Version {version} of {workflow} is not registered.",
-                "Start every worker with that version first, then activate it.",
-            )
+        upkeep = Upkeep(store)
+        if not upkeep.activate(workflow, version, who, why):
+            raise _unregistered(settings, workflow, version, upkeep)
     if json_:
         telling.tell_json({"workflow": workflow, "version": version, "who": who, "why": why})
         return
@@ -103,9 +100,24 @@ def activate_(
     telling.tell(activated=f"{workflow} version {version}", seen_by_workers=seen)
 
 
+def _unregistered(settings: Settings, workflow: str, version: int, upkeep: Upkeep) -> UsageError:
+    registered = [str(each.version) for each in upkeep.definitions(workflow)]
+    if not registered:
+        with telling.queries_of(settings) as queries:
+            queries.check_workflow(workflow)
+    return UsageError(
+        Code.NOT_FOUND,
+        f"Version {version} of {workflow} is not registered.",
+        f"Registered: {', '.join(registered) or 'none'}. Start every worker with that version"
+        " first, then activate it.",
+    )
+
+
 def _rows(settings: Settings, store: PostgresStore, workflow: str) -> list[PartitionRow]:
     with telling.queries_of(settings) as queries:
         views = queries.partitions(workflow or None)
+        if workflow and not views:
+            queries.check_workflow(workflow)
     found = [store.read(each.topic, each.partition) for each in views]
     return [each for each in found if each is not None]
 

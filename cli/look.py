@@ -194,10 +194,10 @@ def find(settings: Settings, tenant: str, instance: str, workflow: str) -> Insta
 def _rows(settings: Settings, instance: str, workflow: str) -> list[InstanceView]:
     """Every tenant's instance of that id."""
     with telling.queries_of(settings) as queries:
-        names = {workflow} if workflow else {each.workflow for each in queries.partitions()}
-        return [
-            row for name in sorted(names) for row in queries.instances(name, instance_id=instance)
-        ]
+        if workflow:
+            queries.check_workflow(workflow)
+        names = [workflow] if workflow else queries.workflows()
+        return [row for name in names for row in queries.instances(name, instance_id=instance)]
 
 
 @contextmanager

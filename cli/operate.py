@@ -14,7 +14,7 @@ from refold.cli import telling
 from refold.cli.telling import Json
 from refold.processors.clients import KafkaClients
 from refold.processors.overview import Overview, PartitionState, choose, overview
-from refold.schemas.errors import Code, ServerError, UsageError
+from refold.schemas.errors import Code, ServerError, UsageError, unknown
 from refold.topics.settings import Settings, load_settings
 
 status_app = typer.Typer()
@@ -46,7 +46,11 @@ def list_(
     json_: Json = False,
 ) -> None:
     """List every partition with its owner, marker, lag and fence."""
-    found = _overview(load_settings(), topic)
+    settings = load_settings()
+    found = _overview(settings, topic)
+    if topic and not (found.partitions or found.kafka or found.postgres):
+        known = {each.topic for each in _overview(settings).partitions}
+        raise unknown("event topic", topic, f"in namespace {settings.namespace}", known)
     if json_:
         telling.tell_json(found.partitions)
         return

@@ -20,7 +20,7 @@ from rich.table import Table
 from refold.processors.operating import Target, send
 from refold.processors.operating import redrive as release
 from refold.schemas.envelope import derived_id
-from refold.schemas.errors import Code, UsageError
+from refold.schemas.errors import Code, UsageError, unknown
 from refold.schemas.verdicts import Verdict
 from refold.topics.clients import (
     opened,
@@ -28,6 +28,7 @@ from refold.topics.clients import (
     reader,
     transactional_producer_config,
 )
+from refold.topics.lookup import names_of
 from refold.topics.redrive import SENT_AGAIN, Entry, RejectedLog, redrive
 from refold.topics.rejected import Coordinates
 from refold.topics.settings import Settings, load_settings
@@ -92,8 +93,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one record: why, where it was read, and its own bytes."""
+    place = _parsed(where)
     log = _log(load_settings(), workflow)
-    entry = log.entry(*_parsed(where))
+    entry = log.entry(*place)
     whole = log.whole(entry)
     told = {
         **_summary(entry),
@@ -139,12 +141,11 @@ def redrive_(
             "Nothing was chosen, or two ways at once.",
             "Name records as PARTITION:OFFSET, or give --all with --verdict, --code, --instance.",
         )
+    places = [_parsed(each) for each in where or ()]
     settings = load_settings()
     log = _log(settings, workflow)
     entries = (
-        _chosen(log, verdict, code, instance)
-        if every
-        else [log.entry(*_parsed(each)) for each in where or ()]
+        _chosen(log, verdict, code, instance) if every else [log.entry(*place) for place in places]
     )
     parked = [entry for entry in entries if entry.decision.verdict == Verdict.PARKED]
     if parked and not why:
@@ -199,6 +200,13 @@ def _tell(where: Coordinates, sent: bool, what: str, as_json: bool) -> None:
 
 
 def _log(settings: Settings, workflow: str) -> RejectedLog:
+    looking = reader(settings)
+    try:
+        known = names_of(looking, settings.namespace, "rejected")
+    finally:
+        looking.close()
+    if workflow not in known:
+        raise unknown("workflow", workflow, f"in namespace {settings.namespace}", known)
     return RejectedLog(settings.namespace, workflow, partial(reader, settings))
 
 

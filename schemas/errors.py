@@ -14,7 +14,7 @@ Every code has a page in docs/errors/ (a test holds the two together). All are p
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Code(StrEnum):
@@ -90,6 +90,10 @@ class Code(StrEnum):
     BROKEN_INVARIANT = "BROKEN_INVARIANT"
 
 
+KNOWN_MOST: Final = 20
+"""Names that one message lists."""
+
+
 class RefoldError(Exception):
     """An error with a code, a sentence for a person, and the cure.
 
@@ -135,6 +139,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 class UsageError(RefoldError):
     """Whoever called refold is wrong."""
+
+
+def unknown(what: str, name: str, where: str, known: Iterable[str]) -> UsageError:
+    """There is nothing of that name; says which names there are.
+
+    Args:
+        what: What it would be: "workflow".
+        name: As it was given.
+        where: Where it was looked for: "in PostgreSQL".
+        known: Every name that is there.
+    """
+    names = sorted(set(known))
+    listed = ", ".join(names[:KNOWN_MOST]) + (", …" if len(names) > KNOWN_MOST else "")
+    return UsageError(
+        Code.NOT_FOUND,
+        f"There is no {what} {name!r} {where}.",
+        f"{nearest(name, names)}Known: {listed or 'none'}.",
+    )
 
 
 class DefinitionError(UsageError):

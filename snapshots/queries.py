@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from psycopg import sql
 
-from refold.schemas.errors import Code, UsageError
+from refold.schemas.errors import Code, UsageError, unknown
 from refold.snapshots.migrate import SCHEMA, schema_name
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions
@@ -216,6 +216,20 @@ class Queries:
         wanted = {"workflow": workflow}
         keys = ("topic", "partition")
         return self._page("partitions", PartitionView, wanted, keys, None, PAGE_MOST)
+
+    def workflows(self) -> Sequence[str]:
+        """Names of all workflows of which a partition was ever claimed, in order."""
+        return sorted({each.workflow for each in self.partitions()})
+
+    def check_workflow(self, workflow: str) -> None:
+        """See that a workflow is known.
+
+        Raises:
+            UsageError: NOT_FOUND, with those that are.
+        """
+        known = self.workflows()
+        if workflow not in known:
+            raise unknown("workflow", workflow, "in PostgreSQL", known)
 
     def _page(
         self,

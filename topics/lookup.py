@@ -32,6 +32,29 @@ def partitions_of(reader: Consumer, topic: str) -> list[int]:
     return sorted(found.partitions)
 
 
+def names_of(reader: Consumer, namespace: str, kind: str) -> list[str]:
+    """Names that stand in `<namespace>.<name>.<kind>`, for all topics of that form.
+
+    Args:
+        reader: Any client.
+        namespace: First part of the topics' names.
+        kind: Their last part: `events`, `rejected` or `commands`.
+
+    Raises:
+        ServerError: KAFKA_AWAY.
+    """
+    try:
+        topics = reader.list_topics(timeout=ANSWER_S).topics
+    except KafkaException as failure:
+        raise kafka_error(failure, "listing topics") from failure
+    found = (
+        topic.removeprefix(f"{namespace}.").removesuffix(f".{kind}")
+        for topic in topics
+        if topic.startswith(f"{namespace}.") and topic.endswith(f".{kind}")
+    )
+    return sorted(name for name in found if name and "." not in name)
+
+
 def bounds_of(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """First offset that is still there, and the one behind the last record.
 

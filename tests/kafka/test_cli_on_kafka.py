@@ -108,9 +108,9 @@ def test_what_is_missing_is_made_with_the_count_of_the_event_topic(
         (("event", "send", ORDER, "Nothing", "o", "--id", "e"), "no event type"),
         (("rejected", "show", "order", "7"), "PARTITION:OFFSET"),
         (("rejected", "redrive", "order"), "Nothing was chosen"),
-        (("rejected", "list", "order"), "TOPIC_MISSING"),
+        (("rejected", "list", "order"), "no workflow 'order' in namespace"),
         (("rejected", "list", "order", "--verdict", "applied"), "'parked'"),
-        (("commands", "tail", "order", "--no-follow"), "TOPIC_MISSING"),
+        (("commands", "tail", "order", "--no-follow"), "no target 'order' in namespace"),
     ],
 )
 def test_a_mistake_is_one_message_without_a_traceback(
