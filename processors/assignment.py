@@ -21,7 +21,7 @@ from refold.processors.keeping import Keeper
 from refold.processors.options import Options
 from refold.processors.ownership import Contested, Examined, Taken, Taker
 from refold.processors.partition import Partition, Phase
-from refold.processors.saver import ReleaseJob, Saver
+from refold.processors.saver import NoteJob, ReleaseJob, Saver
 from refold.processors.troubles import diverged
 from refold.schemas.errors import (
     FenceError,
@@ -31,7 +31,6 @@ from refold.schemas.errors import (
 )
 from refold.schemas.verdicts import Activate
 from refold.snapshots.model import CRASH_LOOP_CLAIMS
-from refold.snapshots.ports import Store
 from refold.topics.records import EventReader
 
 _LOG = structlog.get_logger("refold.assignment")
@@ -58,8 +57,7 @@ class Assignment:
         topics: Event topic → workflow.
         taker: Takes partitions on other threads.
         keeper: Saves and releases.
-        saver: Waited for when partitions are given back.
-        store: Notes fences.
+        saver: Waited for when partitions are given back; notes fences.
         clock: Monotonic seconds.
     """
 
@@ -70,7 +68,6 @@ class Assignment:
         taker: Taker,
         keeper: Keeper,
         saver: Saver,
-        store: Store,
         clock: Callable[[], float],
     ) -> None:
         self.partitions: dict[Name, Partition] = {}
@@ -86,7 +83,6 @@ class Assignment:
         self._taker = taker
         self._keeper = keeper
         self._saver = saver
-        self._store = store
         self._clock = clock
         self._explained: dict[tuple[Name, int], str] = {}
         self._examining: Future[Examined] | None = None
@@ -396,10 +392,8 @@ class Assignment:
             self.consumer.pause([TopicPartition(*name)])
 
     def _note(self, name: Name, epoch: int, error: RefoldError) -> None:
-        try:
-            self._store.fence(name[0], name[1], epoch, f"{error.code} {error.what}")
-        except ServerError as away:
-            _LOG.warning("the fence is not noted", error=str(away))
+        text = f"{error.code} {error.what}"
+        self._saver.submit(NoteJob(topic=name[0], partition=name[1], epoch=epoch, fence=text))
 
 
 def _names(partitions: list[TopicPartition]) -> list[str]:

@@ -13,7 +13,7 @@ import structlog
 
 from refold.processors.options import Options
 from refold.processors.partition import Partition
-from refold.processors.saver import CutJob, Done, FlushJob, ReleaseJob, Saver
+from refold.processors.saver import CutJob, Done, FlushJob, NoteJob, ReleaseJob, Saver
 from refold.schemas.errors import RefoldError
 
 _LOG = structlog.get_logger("refold.keeping")
@@ -101,7 +101,9 @@ class Keeper:
     def settle(self, done: Done, partition: Partition | None) -> bool:
         """Take in how a job ended; False when the partition turned out to be somebody else's."""
         job = done.job
-        if partition is None or partition.epoch != job.epoch or isinstance(job, ReleaseJob):
+        if partition is None or partition.epoch != job.epoch:
+            return True
+        if isinstance(job, ReleaseJob | NoteJob):
             return True
         way = self._way(partition)
         if isinstance(job, CutJob):

@@ -23,8 +23,9 @@ from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Fetching, Payloads, run_end
+from refold.processors.suspects import Suspects
 from refold.processors.transaction import Aborted, Transactor
-from refold.processors.troubles import out_of_range, reading_back
+from refold.processors.troubles import not_marked, out_of_range, reading_back
 from refold.processors.vocabulary import Vocabulary
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, InvariantViolation, RefoldError, ServerError
@@ -85,7 +86,7 @@ class Rounds:
         self._assignment = assignment
         self._loader = loader
         self._keeper = keeper
-        self._store = store
+        self._suspects = Suspects(store)
         self._fetching = Fetching(payloads)
         self._vocabulary = vocabulary
         self._clock = clock
@@ -130,8 +131,9 @@ class Rounds:
         return None if stalled is None else stalled[1]
 
     def close(self) -> None:
-        """End the threads that read beside the loop."""
+        """End the threads that work beside the loop."""
         self._fetching.close()
+        self._suspects.close()
 
     def run(self, consumer: Consumer, messages: list[Message], transactor: Transactor) -> None:
         """Fold, emit and commit what these records want.
@@ -160,9 +162,9 @@ class Rounds:
             rest = self._silently(ready)
             if rest.pairs:
                 live.append(rest)
+        if live and (self._careful or any(self._suspicious(each.partition) for each in live)):
+            live = self._one(consumer, live)
         if live:
-            if self._careful or any(self._suspicious(each.partition) for each in live):
-                live = self._one(consumer, live)
             self._commit(consumer, live, transactor)
         self._keeper.learn(self._folded, self._spent_s)
 
@@ -386,13 +388,14 @@ class Rounds:
         for run in live:
             if run is not first:
                 self._put_back(consumer, run.partition)
+        wait_s = max(0.0, self._wait_until_s - monotonic())
+        times = self._suspects.mark(partition, offset, wait_s)
+        if times is None:
+            self._stall(partition, not_marked(partition, offset))
+            self._put_back(consumer, partition, pause=True)
+            return []
         if len(first.pairs) > 1:
             self._seek(consumer, partition, offset + 1)
-        try:
-            times = self._store.suspect(partition.topic, partition.number, offset)
-        except ServerError as away:
-            _LOG.warning("the suspect is not marked", error=str(away))
-            times = 1
         if times > SUSPECT_TIMES:
             self._force(partition, offset, f"this record ended {times - 1} workers before")
         return [Run(partition, first.pairs[:1], first.released)]
@@ -414,10 +417,7 @@ class Rounds:
             if not self._careful and not self._suspicious(partition):
                 continue
             partition.careful = max(0, partition.careful - 1)
-            try:
-                self._store.clear(partition.topic, partition.number, offset_of(run.pairs[0][0]))
-            except ServerError as away:
-                _LOG.warning("the suspect is not cleared", error=str(away))
+            self._suspects.clear(partition, offset_of(run.pairs[0][0]))
         self._careful = max(0, self._careful - 1)
 
     def _force(self, partition: Partition, offset: int, text: str) -> None:

@@ -66,6 +66,15 @@ class ReleaseJob(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
+class NoteJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Write down the fence that a partition met: tools show it (O7)."""
+
+    topic: str
+    partition: int
+    epoch: int
+    fence: str
+
+
 class Barrier:
     """A place in the queue that somebody waits for."""
 
@@ -73,7 +82,7 @@ class Barrier:
         self.reached = Event()
 
 
-Job = CutJob | FlushJob | ReleaseJob
+Job = CutJob | FlushJob | ReleaseJob | NoteJob
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -194,6 +203,9 @@ class Saver:
             return self._store.save(cut_of(job))
         if isinstance(job, FlushJob):
             return self._store.flush(flush_of(job))
+        if isinstance(job, NoteJob):
+            self._store.fence(job.topic, job.partition, job.epoch, job.fence)
+            return True
         return self._store.release(job.topic, job.partition, job.epoch)
 
 

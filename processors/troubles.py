@@ -38,6 +38,16 @@ def reading_back(partition: Partition) -> ServerError:
     )
 
 
+def not_marked(partition: Partition, offset: int) -> ServerError:
+    """What a partition waits for in careful mode while PostgreSQL gives no answer (P12)."""
+    return ServerError(
+        Code.POSTGRES_AWAY,
+        f"PostgreSQL has not noted that {partition.topic}[{partition.number}] folds offset"
+        f" {offset} alone.",
+        "It goes on by itself; if it lasts, look at the server's log.",
+    )
+
+
 def out_of_range(name: tuple[str, int], error: KafkaError) -> FenceError:
     """The fence of a partition whose next offset the log does not hold."""
     return FenceError(

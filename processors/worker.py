@@ -74,7 +74,7 @@ class Worker:
         self._loader = Loader(options.namespace, clients, store)
         self._taker = Taker(options, clients, store, Admin(clients), preflight)
         self._assignment = Assignment(
-            options, self._topics, self._taker, self._keeper, self._saver, store, clock
+            options, self._topics, self._taker, self._keeper, self._saver, clock
         )
         self._rounds = Rounds(
             options,

@@ -4,7 +4,7 @@ from functools import partial
 from subprocess import Popen
 
 import pytest
-from tests.kafka.worker.graphs import Counted, count
+from tests.kafka.worker.graphs import Counted, count, newer
 from tests.kafka.worker.ports import Away, Held, before, changed
 from tests.kafka.worker.stage import Stage
 
@@ -73,6 +73,56 @@ def test_p12_a_suspect_that_does_no_harm_is_cleared_and_folded(one: Stage) -> No
     assert one.counts("count") == {"applied": 7}
     assert one.sql("SELECT * FROM refold.workflow_suspect") == []
     assert one.sql("SELECT takeovers FROM refold.workflow_partition") == [(0,)]
+
+
+def test_p11_a_suspect_that_is_not_marked_yet_holds_up_its_own_partition_alone(two: Stage) -> None:
+    """P11, P12: PostgreSQL hangs; the loop polls on, and the record waits until it is marked."""
+    (name, other) = two.names(0, 2), two.names(1, 2)
+    two.place(name[0], other[0])
+    two.fold()
+    two.sql("UPDATE refold.workflow_partition SET takeovers = 3, released = false"
+            " WHERE partition = 0")  # fmt: skip
+    two.place(name[1])
+    held = Held()
+    wrap = changed(store={"suspect": before(held)})
+    with two.working(wrap=wrap, watchdog_s=5.0) as worker:
+        two.until(held.reached.is_set, "a mark that hangs")
+        two.place(other[1])
+        two.until(lambda: two.marks() == {"p0": 1, "p1": 2}, "the other partition")
+        since_s = worker.health.status.at_s
+        two.until(lambda: worker.health.status.at_s > since_s + 2.0, "two seconds of polls")
+        assert f"{name[1]}/reserving" not in two.sent()
+        held.let_go()
+        two.until_saved()
+    assert len(two.sent()) == 4
+    assert two.sql("SELECT * FROM refold.workflow_suspect") == []
+
+
+def test_p11_a_fence_that_postgresql_does_not_note_holds_up_its_own_partition_alone(
+    two: Stage,
+) -> None:
+    """P11, O6: what is found while folding is noted when PostgreSQL answers."""
+    two.add_count()
+    (first,), (other,) = two.names(0, 1), two.names(1, 1)
+    two.put((first, "1", Counted(number=1)), workflow="count")
+    two.fold(count)
+    two.put((first, "2", Counted(number=2)), (other, "1", Counted(number=1)), workflow="count")
+    held = Held()
+    wrap = changed(store={"fence": before(held)})
+    with two.working(newer, wrap=wrap, watchdog_s=5.0) as worker:
+        two.until(held.reached.is_set, "a note that hangs")
+        two.until(lambda: two.sent("count").count(f"{other}/open") == 1, "the other partition")
+        since_s = worker.health.status.at_s
+        two.until(lambda: worker.health.status.at_s > since_s + 2.0, "two seconds of polls")
+        held.let_go()
+        two.until_codes(worker, {0: Code.DEFINITION_MISSING, 1: ""}, "count")
+        two.until(
+            lambda: any(
+                str(Code.DEFINITION_MISSING) in fence
+                for (fence,) in two.sql("SELECT fence FROM refold.workflow_partition")
+            ),
+            "the note",
+        )
 
 
 def test_p11_a_hand_over_does_not_wait_for_a_save_that_hangs(two: Stage) -> None:

@@ -43,7 +43,7 @@ class Unasked:
 def assignment() -> Assignment:
     unasked = cast(Any, Unasked())
     keeper = Keeper(OPTIONS, unasked, lambda: 0.0)
-    made = Assignment(OPTIONS, {}, unasked, keeper, unasked, unasked, lambda: 0.0)
+    made = Assignment(OPTIONS, {}, unasked, keeper, unasked, lambda: 0.0)
     made.consumer = cast(Any, Consumer())
     return made
 
