@@ -15,6 +15,7 @@ from refold.cli import telling
 from refold.cli.telling import Json, Name, Number, Specs
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
+from refold.processors.inspection import not_found
 from refold.processors.rebuild import Change, Rebuild
 from refold.processors.replay import Replay, extent
 from refold.processors.service import options_of
@@ -30,6 +31,9 @@ from refold.processors.verify import (
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.store import PostgresStore
 from refold.snapshots.upkeep import Upkeep
+from refold.topics.facts import TopicFacts, topic_facts
+from refold.topics.lookup import ANSWER_S
+from refold.topics.partition import partition_of
 from refold.topics.settings import Settings, load_settings
 from refold.topics.specs import events_topic
 
@@ -44,7 +48,12 @@ PAGE: Final = 1_000
 @replay_app.command("replay")
 def replay(
     specs: Specs,
-    partition: Number,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", "-p", min=0, help="Number of the partition; an instance's own by its id."
+        ),
+    ] = None,
     workflow: Name = "",
     instance: Annotated[str, typer.Option(metavar="ID", help="Fold this instance alone.")] = "",
     tenant: telling.Tenant = "",
@@ -59,7 +68,10 @@ def replay(
     only = (telling.tenant_of(tenant, folding), instance) if instance else None
     clients = KafkaClients(settings)
     telling.many_records()
-    where = extent(clients.admin(), events_topic(settings.namespace, folding.name), partition)
+    admin, topic = clients.admin(), events_topic(settings.namespace, folding.name)
+    if partition is None:
+        partition = _partition(topic_facts(admin, topic, ANSWER_S), instance)
+    where = extent(admin, topic, partition)
     end = where.end if to is None else min(to, where.end)
     if report is not None:
         found = report_of(clients, settings.namespace, folding, partition, end, only)
@@ -70,6 +82,8 @@ def replay(
         folded = Replay(clients, settings.namespace, folding, where, end=end, only=only).fold(
             progress=lambda position: progress(position, end)
         )
+    if only is not None and only not in folded.held:
+        raise not_found(folding.name, only, f"on {where.topic}[{partition}] below offset {end}")
     told = summary(folded, hashes_of(folded))
     if json_:
         telling.tell_json(told)
@@ -84,6 +98,23 @@ def replay(
         run_status=told.statuses,
         hash=told.hash,
         fold_digest="of one instance alone: none" if only else told.digest,
+    )
+
+
+def _partition(facts: TopicFacts, instance: str) -> int:
+    """The partition of an instance's key, or the only one that there is.
+
+    Raises:
+        UsageError: BAD_COMMAND_LINE, neither says which.
+    """
+    if instance:
+        return partition_of(instance.encode(), facts.partitions)
+    if facts.partitions == 1:
+        return 0
+    raise UsageError(
+        Code.BAD_COMMAND_LINE,
+        f"{facts.topic} has partitions 0 to {facts.partitions - 1}, and none is named.",
+        "Name one with --partition, or an instance with --instance.",
     )
 
 

@@ -1,6 +1,7 @@
 """A partition folded from its log is what the worker made of it, and nothing else happens."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +13,8 @@ from refold.processors.replay import fold_log
 from refold.processors.summary import hashes_of
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, FenceError
+from refold.testing.servers import Kafka
+from refold.topics.partition import partition_of
 from refold.topics.records import event_headers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -40,6 +43,34 @@ def test_a_replay_sends_and_writes_nothing(world: World, refold: Run) -> None:
     assert world.end_of(f"{world.namespace}.order.commands") == commands
     assert world.end_of(f"{world.namespace}.order.rejected") == decisions
     assert world.sql("SELECT * FROM refold.workflow_partition") == before
+
+
+def test_the_partition_of_an_instance_is_found_by_its_id(
+    kafka: Kafka,
+    database: str,
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    refold: Run,
+) -> None:
+    world = World(unique("op"), kafka.bootstrap, database, monkeypatch, partitions=5)
+    world.orders(3)
+    world.fold()
+    for instance in ("o-0", "o-1", "o-2"):
+        code, told, _ = refold("replay", SPEC, "--instance", instance, "--tenant", "acme", "--json")
+        found = json.loads(told)
+        assert (code, found["instances"]) == (0, 1)
+        assert found["partition"] == partition_of(instance.encode(), 5)
+    code, _, err = refold("replay", SPEC)
+    assert code == 2
+    assert "partitions 0 to 4" in err
+
+
+def test_an_instance_that_is_not_on_the_log_is_not_found(world: World, refold: Run) -> None:
+    world.orders(1)
+    world.fold()
+    code, _, err = refold("replay", SPEC, "--instance", "o-9", "--tenant", "acme")
+    assert code == 2
+    assert "There is no instance acme/o-9 of order" in err
 
 
 def test_a_replay_ends_behind_control_records_and_counts_data_records_only(
