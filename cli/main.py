@@ -56,6 +56,7 @@ ENTRIES: Final[dict[str, Entry]] = {
     "partitions": Entry("refold.cli.operate", "See and resolve fences.", "partitions_app"),
     "definitions": Entry("refold.cli.definitions", "See versions in use; accept changed code."),
     "config": Entry("refold.cli.config", "Say which settings are in force."),
+    "explain": Entry("refold.cli.explain", "Say what an error code means and what to do."),
 }
 """Every command, in the order that `refold --help` shows them."""
 
@@ -163,7 +164,7 @@ def report(error: RefoldError) -> None:
         lines.append("  where: " + ", ".join(f"{key}={val}" for key, val in error.where.items()))
     if error.cure:
         lines.append(f"  what to do: {error.cure}")
-    lines.append(f"  more: docs/errors/{error.code}.md")
+    lines.append(f"  more: refold explain {error.code}")
     typer.echo("\n".join(lines), err=True)
 
 

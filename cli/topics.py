@@ -65,6 +65,8 @@ def create(
     """Create the topics that are missing and publish the schemas of events and commands."""
     settings = load_settings()
     workflows = load_workflows(definitions)
+    # A name or a count that cannot be is told before a server is asked.
+    specs_of(settings, workflows.values(), partitions or PARTITIONS, replication)
     admin = opened(AdminClient, admin_config(settings))
     specs = _specs_to_make(settings, workflows.values(), partitions, replication, _counts(admin))
     made = create_topics(admin, specs)

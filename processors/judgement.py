@@ -213,7 +213,7 @@ def _fence(code: Code, facts: LogFacts, what: str) -> FenceError:
     return FenceError(
         code,
         f"Partition {facts.topic}[{facts.partition}] is fenced: {what}",
-        f"Nothing was folded or sent. See docs/errors/{code}.md, then"
+        f"Nothing was folded or sent. See `refold explain {code}`, then"
         f" `refold partitions resolve {facts.topic} {facts.partition}`.",
         topic=facts.topic,
         partition=facts.partition,

@@ -187,7 +187,7 @@ def choose(state: PartitionState, choice: str, who: str, reason: str, group: str
         raise UsageError(
             Code.BAD_COMMAND_LINE,
             f"{choice!r} is no choice for {state.fence} of {name}.",
-            f"Its choices: {listed} (docs/errors/{state.fence}.md).",
+            f"Its choices: {listed} (`refold explain {state.fence}`).",
         )
     if not who.strip() or not reason.strip():
         raise UsageError(
@@ -283,7 +283,7 @@ def _choices(code: str) -> Mapping[str, str]:
 def _cure(code: str, topic: str, partition: int) -> str:
     if not code:
         return ""
-    page = f"docs/errors/{code}.md"
+    page = f"refold explain {code}"
     choices = "|".join(_choices(code))
     if not choices:
         return f"see {page}"

@@ -348,7 +348,7 @@ class Taker:
                 f"Partition {facts.topic}[{partition}] is fenced: the topic's state was written for"
                 f" {first.partitions} partitions, it now has {facts.partitions}: instances would"
                 " begin a second life here.",
-                "Nothing was folded or sent. See docs/errors/PARTITIONS_CHANGED.md.",
+                "Nothing was folded or sent. See `refold explain PARTITIONS_CHANGED`.",
                 topic=facts.topic,
                 partition=partition,
             )

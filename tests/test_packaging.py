@@ -117,6 +117,8 @@ def test_the_wheel_made_from_the_sdist_holds_everything_and_works(tmp_path: Path
     assert [name for name in strangers if not name.endswith(".dist-info")] == []
     python = _venv_with(wheel, tmp_path / "venv")
     assert _python(python, "-m", "refold.cli.main", "--version").startswith("refold ")
+    page = _python(python, "-m", "refold.cli.main", "explain", "KAFKA_AWAY")
+    assert page.startswith("# KAFKA_AWAY")
     imports = "; ".join(f"import {name}" for name in modules() if not name.endswith("__main__"))
     where = _python(python, "-c", f"{imports}; import refold; print(refold.__file__)")
     assert str(tmp_path) in where

@@ -100,7 +100,7 @@ def judge_pair(events: TopicFacts, rejected: TopicFacts) -> list[Finding]:
             None,
             f"{events.topic} has {events.partitions} partitions and {rejected.topic}"
             f" {rejected.partitions}: partition p of one belongs to p of the other.",
-            "See docs/errors/PARTITIONS_CHANGED.md.",
+            "See `refold explain PARTITIONS_CHANGED`.",
         )
     ]
 
@@ -120,7 +120,7 @@ def judge_partition(
 
     def finding(code: Code, what: str) -> Finding:
         cure = (
-            f"Nothing was folded or sent. See docs/errors/{code}.md, then"
+            f"Nothing was folded or sent. See `refold explain {code}`, then"
             f" `refold partitions resolve {facts.topic} {partition}`."
         )
         return Finding(code, facts.topic, partition, what, cure)

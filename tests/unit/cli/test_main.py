@@ -46,7 +46,7 @@ def test_an_error_is_told_with_its_place_and_its_cure(capsys: pytest.CaptureFixt
         "refold: KAFKA_AWAY: nobody answers.",
         "  where: bootstrap=b:1",
         "  what to do: Start it.",
-        "  more: docs/errors/KAFKA_AWAY.md",
+        "  more: refold explain KAFKA_AWAY",
     ]
 
 
