@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
