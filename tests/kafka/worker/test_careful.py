@@ -85,7 +85,7 @@ def test_p11_a_suspect_that_is_not_marked_yet_holds_up_its_own_partition_alone(t
     two.place(name[1])
     held = Held()
     wrap = changed(store={"suspect": before(held)})
-    with two.working(wrap=wrap, watchdog_s=5.0) as worker:
+    with two.working(wrap=wrap, watchdog_s=300.0) as worker:
         two.until(held.reached.is_set, "a mark that hangs")
         two.place(other[1])
         two.until(lambda: two.marks() == {"p0": 1, "p1": 2}, "the other partition")
@@ -109,7 +109,7 @@ def test_p11_a_fence_that_postgresql_does_not_note_holds_up_its_own_partition_al
     two.put((first, "2", Counted(number=2)), (other, "1", Counted(number=1)), workflow="count")
     held = Held()
     wrap = changed(store={"fence": before(held)})
-    with two.working(newer, wrap=wrap, watchdog_s=5.0) as worker:
+    with two.working(newer, wrap=wrap, watchdog_s=300.0) as worker:
         two.until(held.reached.is_set, "a note that hangs")
         two.until(lambda: two.sent("count").count(f"{other}/open") == 1, "the other partition")
         since_s = worker.health.status.at_s
