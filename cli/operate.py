@@ -67,7 +67,7 @@ def show(topic: Topic, partition: Number, json_: Json = False) -> None:
         return
     fields: dict[str, object] = {
         "partition": f"{topic}[{partition}] of {state.workflow}",
-        "owner": _known(state.owner, "nobody"),
+        "worker": _worker(state),
         "epoch": _known(state.epoch),
         "log": f"{_known(state.low)} to {_known(state.end)}",
         "committed": _committed(state),
@@ -152,13 +152,11 @@ def _tell(found: Overview) -> None:
     _unreached(found)
     fields: dict[str, object] = {"namespace": found.namespace, "group": found.group}
     if not found.kafka:
-        held = {f"{each.client}@{each.host}": len(each.partitions) for each in found.members}
-        fields["workers"] = (
-            f"{len(found.members)}: "
-            + ", ".join(f"{name} holds {number}" for name, number in held.items())
-            if held
-            else "no worker runs: start `refold worker MODULE:NAME`"
+        fields["workers"] = "\n".join(
+            f"{each.worker} at {each.host} holds {len(each.partitions)}" for each in found.members
         )
+        if not found.members:
+            fields["workers"] = "no worker runs: start `refold worker MODULE:NAME`"
     telling.tell(**fields)
     telling.out.print(_table(found))
     for each in found.partitions:
@@ -176,13 +174,13 @@ def _unreached(found: Overview) -> None:
 
 
 def _table(found: Overview) -> Table:
-    names = ("partition", "owner", "epoch", "marker", "committed", "end", "lag", "fence")
+    names = ("partition", "worker", "epoch", "marker", "committed", "end", "lag", "fence")
     table = Table(*names, box=None)
     for each in found.partitions:
         fence = "?" if each.epoch is None and found.postgres else each.fence or "–"
         cells = (
             f"{each.topic}[{each.partition}]",
-            _known(each.owner, "nobody"),
+            _known(each.worker, "nobody"),
             _known(each.epoch),
             _known(each.marker),
             _committed(each),
@@ -197,6 +195,10 @@ def _table(found: Overview) -> Table:
 def _committed(state: PartitionState) -> str:
     nothing = state.end is not None and state.committed is None
     return "nothing" if nothing else _known(state.committed)
+
+
+def _worker(state: PartitionState) -> str:
+    return f"{state.worker} at {state.host}" if state.worker else _known(state.worker, "nobody")
 
 
 def _known(value: object, empty: str = "?") -> str:

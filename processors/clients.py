@@ -52,15 +52,21 @@ class Clients(Protocol):
 
 
 class KafkaClients:
-    """Clients as the settings say, every option with its reason in `refold.topics.clients`."""
+    """Clients as the settings say, every option with its reason in `refold.topics.clients`.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: Of this process.
+        name: The worker's, by which the group's members are known.
+    """
+
+    def __init__(self, settings: Settings, name: str = "refold") -> None:
         self._settings = settings
+        self._name = name
         self._registry = registry_of(settings.schemas)
 
     def consumer(self) -> Consumer:
         """A member of the worker group."""
-        return opened(Consumer, worker_consumer_config(self._settings))
+        return opened(Consumer, worker_consumer_config(self._settings, self._name))
 
     def reader(self) -> Consumer:
         """A group-less reader."""

@@ -30,8 +30,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One live member of the worker group."""
 
     member: str
-    client: str
+    worker: str
+    """Its name, which is the client id: `<machine>-<process>-<random>` unless that is set."""
     host: str
+    """Address that it comes from, as the broker sees it."""
     partitions: tuple[tuple[str, int], ...]
 
 
@@ -42,8 +44,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """Last stable offset (P29)."""
     committed: int | None
-    owner: str
-    """Host of the member that holds it, empty where nobody does."""
+    worker: str
+    """Name of the member that holds it, empty where nobody does."""
+    host: str
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +55,10 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     workflow: str
-    owner: str | None
-    """Host of the group's member that holds it; empty: nobody does."""
+    worker: str | None
+    """Name of the group's member that holds it; empty: nobody does."""
+    host: str | None
+    """Address of that member."""
     low: int | None
     end: int | None
     committed: int | None
@@ -90,7 +95,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         """True when both servers answered, nothing is fenced and everything has an owner."""
         fenced = any(each.fence for each in self.partitions)
         return not (self.kafka or self.postgres or fenced) and all(
-            each.owner for each in self.partitions
+            each.worker for each in self.partitions
         )
 
 
@@ -150,7 +155,7 @@ def group_members(admin: AdminClient, group: str) -> list[Member]:
     return [
         Member(
             member=each.member_id,
-            client=each.client_id,
+            worker=each.client_id,
             host=each.host,
             partitions=tuple(
                 sorted(
@@ -224,7 +229,7 @@ def _places(
     every = [TopicPartition(name, number) for name in topics for number in topics[name]]
     if not every:
         return {}
-    owners = {name: each.host for each in members for name in each.partitions}
+    owners = {name: each for each in members for name in each.partitions}
     stable = IsolationLevel.READ_COMMITTED
     request = ConsumerGroupTopicPartitions(group, every)
     try:
@@ -240,9 +245,11 @@ def _places(
                 low=lows[each].result(ANSWER_S).offset,
                 end=ends[each].result(ANSWER_S).offset,
                 committed=offsets.get((each.topic, each.partition)),
-                owner=owners.get((each.topic, each.partition), ""),
+                worker=held.worker if held else "",
+                host=held.host if held else "",
             )
             for each in every
+            for held in [owners.get((each.topic, each.partition))]
         }
     except (KafkaException, TimeoutError) as failure:
         raise _away("say where the partitions end", failure) from failure
@@ -258,7 +265,8 @@ def _state(name: tuple[str, int], place: Place | None, row: PartitionView | None
         topic=topic,
         partition=number,
         workflow=topic.removesuffix(_EVENTS).rpartition(".")[2],
-        owner=None if place is None else place.owner,
+        worker=None if place is None else place.worker,
+        host=None if place is None else place.host,
         low=None if place is None else place.low,
         end=None if place is None else place.end,
         committed=None if place is None else place.committed,

@@ -316,7 +316,7 @@ def _same_digest(folded: Partition, expected: Committed | None) -> None:
 def _held(topic: str, partition: int, member: Member) -> RefoldError:
     return UsageError(
         Code.PARTITION_HELD,
-        f"A live worker holds {topic}[{partition}]: member {member.member} at {member.host}.",
+        f"A live worker holds {topic}[{partition}]: {member.worker} at {member.host}.",
         "Stop the workers of this group first, or fence it with --force.",
         topic=topic,
         partition=partition,

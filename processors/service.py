@@ -66,7 +66,7 @@ def build_worker(
         ServerError: PostgreSQL has no or another schema.
     """
     options = options or options_of(settings)
-    clients: Clients = KafkaClients(settings)
+    clients: Clients = KafkaClients(settings, options.name)
     dsn = settings.postgres.dsn
     postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")
     registration = Registration(postgres, workflows)

@@ -60,8 +60,13 @@ _FIXED_CONSUMER: Final = {
 _UNKNOWN_OPTION: Final = re.compile(r'No such configuration property: "([^"]+)"')
 
 
-def worker_consumer_config(settings: Settings) -> Config:
-    """The one consumer of a worker."""
+def worker_consumer_config(settings: Settings, name: str = "refold") -> Config:
+    """The one consumer of a worker.
+
+    Args:
+        settings: Settings of this process.
+        name: The worker's: the group's members are known by it.
+    """
     session_ms = settings.worker.session_timeout_ms
     group: Config = {"group.id": settings.group, "group.protocol": settings.worker.group_protocol}
     if settings.worker.group_protocol == "classic":
@@ -72,7 +77,8 @@ def worker_consumer_config(settings: Settings) -> Config:
         }
     # A fetch that waits for idle partitions holds back a partition that was just taken.
     group |= {"fetch.wait.max.ms": 50, "queued.min.messages": 50_000}
-    return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, group | _READING)
+    ours = {**group, **_READING, "client.id": name}
+    return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, ours)
 
 
 def reader_config(settings: Settings, name: str = "reader") -> Config:

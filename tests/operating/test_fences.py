@@ -195,17 +195,20 @@ def test_a_choice_that_is_not_offered_is_refused_with_those_that_are(
     assert "restart" in told
 
 
-def test_status_shows_owner_lag_and_fence(world: World, refold: Run) -> None:
+def test_status_shows_worker_lag_and_fence(world: World, refold: Run) -> None:
     place(world, 1, 2)
-    with world.working():
+    with world.working() as worker:
         world.until_saved()
         code, told, _ = refold("status", "--json")
+        shown = [refold(*line)[1] for line in (("status",), ("partitions", "list"))]
     found = json.loads(told)
     assert code == 0
     (state,) = found["partitions"]
     assert (state["marker"], state["fence"]) == (2, "")
-    assert state["owner"]
-    assert len(found["members"]) == 1
+    (member,) = found["members"]
+    assert (state["worker"], state["host"]) == (worker.name, member["host"])
+    assert member["worker"] == worker.name
+    assert all(worker.name in each for each in shown)
     assert found["kafka"] == found["postgres"] == ""
 
 
