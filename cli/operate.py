@@ -4,6 +4,7 @@ Law of this module: tells what could be reached and says what could not; a choic
 down with who and why, and the worker that meets it does the rest.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -72,7 +73,7 @@ def show(topic: Topic, partition: Number, json_: Json = False) -> None:
         "log": f"{_known(state.low)} to {_known(state.end)}",
         "committed": _committed(state),
         "marker": f"{_known(state.marker)}, rows to {_known(state.rows_to)}",
-        "lag": _known(state.lag),
+        "lag": _lag([state]),
         "verdicts": state.counts,
         "fence": f"{state.fence} {state.fence_text}".strip() or "none",
     }
@@ -125,8 +126,10 @@ def resolve(
 
 def _overview(settings: Settings, topic: str = "") -> Overview:
     with telling.queries_of(settings) as queries:
-        admin = KafkaClients(settings).admin()
-        found = overview(admin, queries, settings.namespace, settings.group, topic)
+        clients = KafkaClients(settings)
+        found = overview(
+            clients.admin(), clients.reader, queries, settings.namespace, settings.group, topic
+        )
     if not found.kafka:
         return found
     return msgspec.structs.replace(
@@ -157,6 +160,7 @@ def _tell(found: Overview) -> None:
         )
         if not found.members:
             fields["workers"] = "no worker runs: start `refold worker MODULE:NAME`"
+        fields["lag"] = _lag(found.partitions)
     telling.tell(**fields)
     telling.out.print(_table(found))
     for each in found.partitions:
@@ -195,6 +199,14 @@ def _table(found: Overview) -> Table:
 def _committed(state: PartitionState) -> str:
     nothing = state.end is not None and state.committed is None
     return "nothing" if nothing else _known(state.committed)
+
+
+def _lag(states: Sequence[PartitionState]) -> str:
+    """Records that are not folded yet; or that there are none."""
+    known = [each.lag for each in states if each.lag is not None]
+    if not known:
+        return "?"
+    return f"{sum(known):,} records" if any(known) else "none: caught up"
 
 
 def _worker(state: PartitionState) -> str:

@@ -63,7 +63,12 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         for verdict, count in each.counts.items():
             records.add_metric([each.workflow, str(each.partition), verdict], count)
     yield records
-    yield _each(held, "refold_lag_records", "Records behind the end.", lambda each: each.lag)
+    yield _each(
+        held,
+        "refold_lag_records",
+        "Offsets behind the end, control records too.",
+        lambda each: each.lag,
+    )
     yield _each(
         held, "refold_unsaved_records", "Rows and records not saved.", lambda each: each.unsaved
     )

@@ -40,7 +40,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     active: int = 0
     """Definition version that new instances begin with; 0 while that is not known."""
     lag: int = 0
-    """Records between the position and the end of the log as last fetched."""
+    """Offsets between the position and the end of the log as last fetched: control records that
+    stand at the end count, for a client cannot tell them before it reads on."""
     counts: dict[str, int] = {}
     code: str = ""
     """Code of what keeps it from being live or saved, empty if nothing."""

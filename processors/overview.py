@@ -4,11 +4,12 @@ Law of this module: reads only, and answers with what it can reach: without Post
 not known and it says so, without Kafka owners and lag are not known and it says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
@@ -17,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from refold.processors.judgement import CHOICES, Choice
+from refold.processors.lag import lags
 from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.schemas.errors import Code, RefoldError, ServerError, UsageError
 from refold.snapshots.queries import PartitionView, Queries
@@ -63,7 +65,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     end: int | None
     committed: int | None
     lag: int | None
-    """Records from the committed offset to the log's end, control records included."""
+    """Records that are not folded yet; far behind, offsets, which count control records too."""
     epoch: int | None
     released: bool | None
     marker: int | None
@@ -100,12 +102,18 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview(
-    admin: AdminClient, queries: Queries, namespace: str, group: str, topic: str = ""
+    admin: AdminClient,
+    reader: Callable[[], Consumer],
+    queries: Queries,
+    namespace: str,
+    group: str,
+    topic: str = "",
 ) -> Overview:
     """Ask both servers.
 
     Args:
         admin: Kafka.
+        reader: Makes a group-less consumer, for the lag of partitions that are nearly there.
         queries: PostgreSQL.
         namespace: Whose topics.
         group: Consumer group of the workers.
@@ -114,10 +122,13 @@ def overview(
     places: Mapping[tuple[str, int], Place] = {}
     members: Sequence[Member] = ()
     rows: Mapping[tuple[str, int], PartitionView] = {}
+    behind: Mapping[tuple[str, int], int] = {}
     kafka = postgres = ""
     try:
         members = group_members(admin, group)
         places = _places(admin, group, members, _topics(admin, namespace, topic))
+        rest = {name: (_next(place), place.end) for name, place in places.items()}
+        behind = lags(rest, reader)
     except ServerError as away:
         kafka = f"{away.what} {away.cure} Owners and lag are not known."
     try:
@@ -137,7 +148,9 @@ def overview(
         kafka=kafka,
         postgres=postgres,
         members=members,
-        partitions=[_state(name, places.get(name), rows.get(name)) for name in names],
+        partitions=[
+            _state(name, places.get(name), rows.get(name), behind.get(name)) for name in names
+        ],
     )
 
 
@@ -255,12 +268,16 @@ def _places(
         raise _away("say where the partitions end", failure) from failure
 
 
-def _state(name: tuple[str, int], place: Place | None, row: PartitionView | None) -> PartitionState:
+def _next(place: Place) -> int:
+    """Offset that the group folds next."""
+    return max(place.committed or 0, place.low)
+
+
+def _state(
+    name: tuple[str, int], place: Place | None, row: PartitionView | None, lag: int | None
+) -> PartitionState:
     topic, number = name
     code, _, text = ("" if row is None else row.fence).partition(" ")
-    lag = None
-    if place is not None:
-        lag = place.end - max(place.committed or 0, place.low)
     return PartitionState(
         topic=topic,
         partition=number,

@@ -10,7 +10,9 @@ from tests.operating.world import PATIENCE_S, SPEC, World
 
 from refold.examples.order.graph import OrderPlaced
 from refold.processors.definition import Workflow
+from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
+from refold.topics.records import event_headers
 from refold.topics.settings import load_settings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -210,6 +212,37 @@ def test_status_shows_worker_lag_and_fence(world: World, refold: Run) -> None:
     assert member["worker"] == worker.name
     assert all(worker.name in each for each in shown)
     assert found["kafka"] == found["postgres"] == ""
+
+
+def test_control_records_do_not_hide_that_a_group_has_caught_up(world: World, refold: Run) -> None:
+    """A committed offset stays in front of them, so that offsets alone would say: one behind."""
+    sender = world.producer(**{"transactional.id": world.namespace})
+    sender.init_transactions(10)
+
+    def send(number: int, *, commit: bool) -> None:
+        sender.begin_transaction()
+        codec = codec_of(OrderPlaced)
+        sender.produce(
+            world.topic,
+            codec.encode(OrderPlaced(items=(), total=1)),
+            f"o-{number}",
+            headers=event_headers(f"p{number}", "/shop", codec.name, "acme"),
+        )
+        sender.flush(10)
+        (sender.commit_transaction if commit else sender.abort_transaction)(10)
+
+    send(1, commit=True)
+    with world.working():
+        world.until(lambda: world.counts().get("applied") == 1, "the order to be folded")
+        send(2, commit=False)
+        state = json.loads(refold("partitions", "show", world.topic, "0", "--json")[1])
+        told = refold("status")[1]
+    assert (state["committed"], state["lag"]) == (1, 0)
+    assert state["end"] == 4
+    assert "caught up" in told
+    send(3, commit=True)
+    place(world, 4)
+    assert "lag        2 records" in refold("status")[1]
 
 
 def test_status_answers_with_postgresql_away(
