@@ -5,7 +5,7 @@ one cut and one flush of a partition are on their way, flush before cut, so that
 passes the rows (P20).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -214,12 +214,16 @@ def _settle_flush(partition: Partition, job: FlushJob, *, good: bool) -> None:
     partition.resolved = [*job.resolved, *partition.resolved]
 
 
-def evict(partitions: Sequence[Partition], most: int) -> int:
+def evict(
+    partitions: Sequence[Partition], most: int, spared: Set[tuple[str, int]] = frozenset()
+) -> int:
     """Forget clean instances beyond a bound, those first that came first (P16).
 
     Args:
         partitions: All owned ones.
         most: Instances that may stay in memory.
+        spared: Names of partitions that keep all of theirs: what a batch waited for is folded
+            before it may go, or it would be loaded for ever.
 
     Returns:
         How many were forgotten; a partition that lost one loads it when it is needed.
@@ -229,6 +233,8 @@ def evict(partitions: Sequence[Partition], most: int) -> int:
     for partition in sorted(partitions, key=lambda each: -len(each.held)):
         if evicted >= excess:
             break
+        if partition.name in spared:
+            continue
         unclean = partition.dirty.keys() | partition.saving.keys()
         clean = (key for key in partition.held if key not in unclean)
         gone = list(islice(clean, excess - evicted))

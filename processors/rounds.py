@@ -98,6 +98,8 @@ class Rounds:
         self._loads: dict[Name, tuple[Partition, Future[Fetched]]] = {}
         self._stalled: dict[Name, tuple[float, ServerError]] = {}
         """Partitions whose load failed, when they are read again, and why it failed."""
+        self.awaited: set[Name] = set()
+        """Partitions that a slow load has just brought what their next run needs (P16)."""
         self._writers: dict[str, CommandWriter] = {}
 
     @property
@@ -115,6 +117,7 @@ class Rounds:
             del self._loads[name]
             if partition is asked:
                 if self._admit(asked, load):
+                    self.awaited.add(name)
                     self._resume(asked)
             elif partition is not None:  # taken anew meanwhile: those records are of another time
                 self._resume(partition)
@@ -162,7 +165,7 @@ class Rounds:
             rest = self._silently(ready)
             if rest.pairs:
                 live.append(rest)
-        if live and (self._careful or any(self._suspicious(each.partition) for each in live)):
+        if live and (self._careful or any(each.partition.careful for each in live)):
             live = self._one(consumer, live)
         if live:
             self._commit(consumer, live, transactor)
@@ -184,6 +187,7 @@ class Rounds:
                 self.throttled.discard(name)
                 self._resume(partition)
         self.throttled &= self._assignment.partitions.keys()
+        self.awaited &= self._assignment.partitions.keys()
 
     # Before the transaction.
 
@@ -243,6 +247,7 @@ class Rounds:
 
     def _loaded(self, partition: Partition, pairs: Pairs) -> bool:
         """See that memory holds what the run needs; False: put it back and poll."""
+        self.awaited.discard(partition.name)
         if partition.complete:
             return True
         held = partition.held
@@ -378,12 +383,9 @@ class Rounds:
 
     # Careful mode (P12).
 
-    def _suspicious(self, partition: Partition) -> bool:
-        return partition.careful > 0
-
     def _one(self, consumer: Consumer, live: list[Run]) -> list[Run]:
         """One record of one partition, marked before it is folded; the others are put back."""
-        first = next((each for each in live if self._suspicious(each.partition)), live[0])
+        first = next((each for each in live if each.partition.careful), live[0])
         partition, offset = first.partition, offset_of(first.pairs[0][0])
         for run in live:
             if run is not first:
@@ -414,7 +416,7 @@ class Rounds:
         """After a good transaction: a suspect is clear, and careful mode comes nearer its end."""
         for run in live:
             partition = run.partition
-            if not self._careful and not self._suspicious(partition):
+            if not self._careful and not partition.careful:
                 continue
             partition.careful = max(0, partition.careful - 1)
             self._suspects.clear(partition, offset_of(run.pairs[0][0]))

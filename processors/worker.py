@@ -148,7 +148,7 @@ class Worker:
                 assignment.retire()
         owned = list(assignment.partitions.values())
         self._keeper.due(owned)
-        evict(owned, self.options.instances)
+        evict(owned, self.options.instances, self._rounds.awaited)
         self.health.publish(assignment, self._keeper, self._rounds)
 
     def _settle(self) -> None:

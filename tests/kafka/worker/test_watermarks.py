@@ -7,6 +7,7 @@ from tests.kafka.worker.ports import Around, Away, Held, after, before, changed
 from tests.kafka.worker.stage import Stage
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
+from refold.processors import rounds
 from refold.schemas.errors import Code, ServerError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -134,6 +135,24 @@ def test_p16_few_instances_in_memory_give_the_same_as_many(one: Stage) -> None:
     one.lose_everything()
     one.fold()
     assert one.saved() == small
+
+
+def test_p16_what_a_slow_load_brought_is_folded_before_it_is_evicted(
+    one: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P11, P16: a batch that needs more instances than memory shall hold is not loaded for ever."""
+    monkeypatch.setattr(rounds, "LOAD_S", 0.0)  # every load is too slow to be waited for
+    names = [f"o-{n}" for n in range(30)]
+    one.place(*names)
+    one.fold()
+    loads: list[int] = []
+    wrap = changed(store={"load": before(lambda *_: loads.append(1))})
+    one.put(*((each, f"r{each}", Reserved()) for each in names))
+    with one.working(wrap=wrap, instances=3, gather_s=0.0005) as worker:
+        one.until_saved()
+        one.until(lambda: worker.health.status.partitions[0].instances <= 3, "the eviction")
+    assert one.states() == dict.fromkeys(names, "charging")
+    assert len(loads) < len(names), "loaded again and again"
 
 
 def test_p16_an_instance_whose_save_is_not_confirmed_is_not_evicted(one: Stage) -> None:
