@@ -335,7 +335,8 @@ class Assignment:
 
         The highest version that this worker has; with manual activation the one that a person
         chose, else the one that is active. A fingerprint that `refold definitions accept` let
-        pass is written down with it.
+        pass is written down with it. It counts from behind the last one, also where the log is
+        folded again from before that (OFFSETS_LOST): what stands on the log is never reordered.
         """
         workflow, last = partition.workflow, next(iter(partition.activations[-1:]), None)
         version = workflow.latest.version
@@ -345,7 +346,7 @@ class Assignment:
         if definition is None:  # a version that this worker lacks is active: it fences when used
             return
         activation = Activate(
-            max(partition.silent_to, partition.position),
+            max(partition.silent_to, partition.position, last.offset + 1 if last else 0),
             version,
             definition.fingerprint,
             FOLD_VERSION,

@@ -3,12 +3,15 @@
 import gc
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from tests.unit.processors.test_keeping import partition_at
 
 from refold.processors.assignment import Assignment, Waiting
+from refold.processors.decisions import Known, activations_of
 from refold.processors.instance import Instance
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched
@@ -18,6 +21,8 @@ from refold.processors.rounds import Rounds
 from refold.processors.transaction import Transactor
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.verdicts import Activate
+from refold.snapshots.model import PartitionRow
 
 OPTIONS = Options(namespace="shop", group="shop.workers", name="w", held_records=2)
 HERE = ("shop.order.events", 0)
@@ -102,6 +107,19 @@ def test_a_fence_of_a_partition_that_is_not_ours_takes_nothing_from_its_owner() 
     ours.waiting[HERE] = Waiting(Phase.TAKING)
     ours.fence(HERE, FenceError(Code.OFFSETS_OUT_OF_RANGE, "It is gone."))
     assert ours.waiting[HERE].phase is Phase.FENCED
+
+
+def test_an_activation_counts_from_behind_the_last_one_wherever_the_fold_goes_on() -> None:
+    """P13: offsets were lost, and the log is folded again from before what was activated."""
+    ours, partition = assignment(), partition_at(5)
+    older = [Activate(0, 1, "x", 1, "", 1), Activate(8, 1, "y", 1, "", 1)]
+    partition.activations = list(older)
+    ours._activate(partition, None)
+    assert partition.pending is not None
+    assert [each.offset for each in partition.activations] == [0, 8, 9]
+    row = cast(PartitionRow, SimpleNamespace(activations=msgspec.msgpack.encode(older)))
+    read = activations_of(row, Known({}, [older[1], partition.pending], 0))
+    assert read == partition.activations, "a replay would see another order"
 
 
 class Away:
