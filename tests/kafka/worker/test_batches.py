@@ -224,6 +224,7 @@ def test_b017_a_new_schema_is_waited_for_while_its_topic_cannot_be_read(
         schemas.close()
         one.put(("a", "2", CountedAndNoted(number=2, note="new")), workflow="count")
         one.until(asked.is_set, "the look for the schema")
+        one.until_codes(worker, {0: Code.KAFKA_AWAY}, "count")
         aborts = worker.health.status.aborts
         away.clear()
         one.until_saved("count")
