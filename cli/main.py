@@ -44,6 +44,7 @@ ENTRIES: Final[dict[str, Entry]] = {
     "topics": Entry("refold.cli.topics", "Make and check the topics of workflows."),
     "event": Entry("refold.cli.event", "Send one event, and see what became of it."),
     "rejected": Entry("refold.cli.rejected", "See what was refused, and redrive it."),
+    "parked": Entry("refold.cli.parked", "See the instances that wait for a person."),
     "commands": Entry("refold.cli.commands", "Watch the commands of a target."),
     "replay": Entry("refold.cli.replay", "Fold a partition from its log, silently.", "replay_app"),
     "rebuild": Entry("refold.cli.replay", "Make a partition's rows from its log.", "rebuild_app"),
@@ -52,7 +53,9 @@ ENTRIES: Final[dict[str, Entry]] = {
     "history": Entry("refold.cli.look", "Export what happened to an instance.", "history_app"),
     "redrive": Entry("refold.cli.act", "Release a parked instance.", "redrive_app"),
     "terminate": Entry("refold.cli.act", "End an instance, whatever its state.", "terminate_app"),
-    "status": Entry("refold.cli.operate", "Show owners, lag and fences.", "status_app"),
+    "status": Entry(
+        "refold.cli.operate", "Show workers, lag, fences and what is parked.", "status_app"
+    ),
     "partitions": Entry("refold.cli.operate", "See and resolve fences.", "partitions_app"),
     "definitions": Entry("refold.cli.definitions", "See versions in use; accept changed code."),
     "config": Entry("refold.cli.config", "Say which settings are in force."),

@@ -31,7 +31,10 @@ Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its num
 
 @status_app.command("status")
 def status(json_: Json = False) -> None:
-    """Show owners, lag and fences; exit code 1 when something needs a person."""
+    """Show workers, lag, fences, alarms and parked instances.
+
+    Exit code 1 when a server is away, or a partition is fenced or nobody's.
+    """
     found = _overview(load_settings())
     if json_:
         telling.tell_json(found)
@@ -75,12 +78,15 @@ def show(topic: Topic, partition: Number, json_: Json = False) -> None:
         "marker": f"{_known(state.marker)}, rows to {_known(state.rows_to)}",
         "lag": _lag([state]),
         "verdicts": state.counts,
+        "parked": _known(state.parked),
         "fence": f"{state.fence} {state.fence_text}".strip() or "none",
     }
     if state.fence:
         fields["cure"] = state.cure
         for name, meaning in state.choices.items():
             fields[f"--choose {name}"] = meaning
+    if state.alarm:
+        fields["alarm"] = state.alarm
     if state.chosen:
         fields["chosen"] = state.chosen
     telling.tell(**fields)
@@ -161,6 +167,9 @@ def _tell(found: Overview) -> None:
         if not found.members:
             fields["workers"] = "no worker runs: start `refold worker MODULE:NAME`"
         fields["lag"] = _lag(found.partitions)
+    waiting = sum(each.parked or 0 for each in found.partitions)
+    if not found.postgres:
+        fields["parked"] = f"{waiting}: see refold parked list" if waiting else "none"
     telling.tell(**fields)
     telling.out.print(_table(found))
     for each in found.partitions:
@@ -168,6 +177,11 @@ def _tell(found: Overview) -> None:
             telling.tell(
                 fenced=f"{each.topic}[{each.partition}]: {each.fence} {each.fence_text}",
                 cure=each.cure,
+            )
+        if each.alarm:
+            telling.tell(
+                alarm=f"{each.topic}[{each.partition}]: {each.alarm}",
+                cure=f"see refold explain {each.alarm.partition(' ')[0]}",
             )
 
 

@@ -143,5 +143,11 @@ def tell(**fields: object) -> None:
     out.print(table)
 
 
+def block(title: str, **fields: object) -> None:
+    """Print one of several things that are too wide for a row: its title, and fields below it."""
+    out.print(plain(title), style="bold")
+    tell(**{f"  {name}": value for name, value in fields.items()})
+
+
 def _hex(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)

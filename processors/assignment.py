@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from refold.processors.decisions import activations_of
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
+from refold.processors.examination import Examined
 from refold.processors.fold import FOLD_VERSION
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
-from refold.processors.ownership import Contested, Examined, Taken, Taker
+from refold.processors.ownership import Contested, Taken, Taker
 from refold.processors.partition import Partition, Phase
 from refold.processors.saver import NoteJob, ReleaseJob, Saver
 from refold.processors.troubles import diverged
@@ -73,6 +74,12 @@ class Assignment:
         self.partitions: dict[Name, Partition] = {}
         """Recovering and live ones."""
         self.waiting: dict[Name, Waiting] = {}
+        self.alarms: dict[Name, str] = {}
+        """What of our partitions goes on and a person should see: code and sentence."""
+        self.parked: dict[Name, int] = {}
+        """Parked instances as last counted."""
+        self.unchecked: ServerError | None = None
+        """Why the last check of what is owned could not be made."""
         self.consumer: Consumer | None = None
         self.joined = False
         """True from the group's first answer until it says that everything is lost."""
@@ -169,7 +176,12 @@ class Assignment:
             found = answer.result()
         except ServerError as away:
             _LOG.warning("not checked", error=str(away))
+            self.unchecked = away
             return
+        self.unchecked = None
+        self.parked = {
+            name: count for name, count in found.parked.items() if name in self.partitions
+        }
         for name, fence in found.fences.items():
             if name in self.partitions:
                 self.fence(name, fence)
@@ -292,8 +304,16 @@ class Assignment:
             position=partition.position,
             silent_to=partition.silent_to,
         )
-        if taken.start.alarm is not None:
-            _LOG.error("goes on with an alarm", partition=name[1], code=str(taken.start.alarm))
+        alarm = taken.start.alarm
+        if alarm is not None:
+            self.alarms[name] = str(alarm)
+            _LOG.error(
+                "goes on with an alarm",
+                topic=name[0],
+                partition=name[1],
+                code=str(alarm),
+                more=f"refold explain {alarm}",
+            )
         if self._options.rows and partition.rows_to < partition.marker:  # `worker.rows` was off
             _LOG.error(
                 "rows are missing: `refold rebuild` makes them",
@@ -372,6 +392,8 @@ class Assignment:
             _LOG.warning("the last cut is not confirmed: the successor replays")
 
     def _forget(self, name: Name) -> None:
+        self.alarms.pop(name, None)
+        self.parked.pop(name, None)
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._keeper.forget(partition)

@@ -13,7 +13,7 @@ from typing import Final
 from refold.processors.clients import Admin
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
-from refold.schemas.errors import Code, FenceError, ServerError
+from refold.schemas.errors import Code, FenceError
 from refold.snapshots.preflight import Finding as ServerFinding
 from refold.topics.facts import TopicFacts, topic_facts
 from refold.topics.preflight import findings, judge_pair, judge_topic
@@ -78,11 +78,12 @@ class Checks:
             raise fence
 
     def _postgres(self) -> FenceError | None:
-        for finding in self._database():
-            if finding.code == Code.POSTGRES_AWAY and finding.fatal:
-                raise ServerError(finding.code, finding.what, finding.cure)
-            if finding.fatal:
+        fatal = [each for each in self._database() if each.fatal]
+        for finding in fatal:
+            if finding.code != Code.POSTGRES_AWAY and not finding.passes:
                 return FenceError(finding.code, finding.what, finding.cure)
+        if fatal:
+            raise fatal[0].error()
         return None
 
     def _topics(self, facts: TopicFacts) -> FenceError | None:

@@ -47,6 +47,11 @@ class StatusCollector(Collector):
             "Predicted replay if this worker died now.",
             status.takeover_s,
         )
+        yield _gauge(
+            "refold_unchecked",
+            "1 while the checks of what is owned cannot be made.",
+            bool(status.unchecked),
+        )
         yield _counter("refold_transactions", "Kafka transactions committed.", status.transactions)
         yield _counter("refold_aborts", "Kafka transactions aborted.", status.aborts)
         yield from _partitions(status.partitions)
@@ -85,6 +90,21 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         "1 while a person or a check must free the partition.",
         lambda each: int(each.phase == Phase.FENCED),
     )
+    yield _each(
+        [each for each in held if each.parked is not None],
+        "refold_parked_instances",
+        "Instances that wait for a person.",
+        lambda each: each.parked or 0,
+    )
+    alarms = GaugeMetricFamily(
+        "refold_alarm",
+        "1 where the take-over met something and went on: its code.",
+        labels=(*_BY_PARTITION, "code"),
+    )
+    for each in held:
+        if each.alarm:
+            alarms.add_metric([each.workflow, str(each.partition), each.alarm], 1)
+    yield alarms
 
 
 class Endpoint:

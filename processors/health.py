@@ -42,6 +42,10 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag: int = 0
     """Offsets between the position and the end of the log as last fetched: control records that
     stand at the end count, for a client cannot tell them before it reads on."""
+    parked: int | None = None
+    """Instances that wait for a person, as counted with the last check; None: not known."""
+    alarm: str = ""
+    """Code of what its take-over met and went on with; empty where there was nothing."""
     counts: dict[str, int] = {}
     code: str = ""
     """Code of what keeps it from being live or saved, empty if nothing."""
@@ -57,6 +61,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int = 0
     aborts: int = 0
     takeover_s: float = 0.0
+    unchecked: str = ""
+    """Why the last check of what is owned could not be made; empty when it could."""
     joined: bool = True
     """True while the group counts on this worker, with partitions or without."""
 
@@ -65,6 +71,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         found = self.age(now_s, OLD_S)
         if not self.joined:
             found.append("it is not in the group: Kafka is away, or has not answered yet")
+        if self.unchecked:
+            found.append(f"its partitions cannot be checked: {self.unchecked}")
         for each in self.partitions:
             if each.phase != Phase.LIVE or each.code:
                 why = f": {each.code} {each.text}" if each.code else ""
@@ -92,7 +100,7 @@ class Health:
             return
         owned = list(assignment.partitions.values())
         partitions = [
-            _owned(each, keeper, assignment.lag(each), rounds.trouble(each) or keeper.trouble(each))
+            _owned(each, keeper, assignment, rounds.trouble(each) or keeper.trouble(each))
             for each in owned
         ]
         for (topic, number), waiting in assignment.waiting.items():
@@ -107,6 +115,7 @@ class Health:
                     text=fence.what if fence else "",
                 )
             )
+        unchecked = assignment.unchecked
         self.status = Status(
             worker=self._worker,
             at_s=now_s,
@@ -114,12 +123,13 @@ class Health:
             transactions=rounds.transactions,
             aborts=rounds.aborts,
             takeover_s=keeper.takeover_s(owned),
+            unchecked=f"{unchecked.code} {unchecked.what}" if unchecked else "",
             joined=assignment.joined,
         )
 
 
 def _owned(
-    partition: Partition, keeper: Keeper, lag: int, trouble: RefoldError | None
+    partition: Partition, keeper: Keeper, assignment: Assignment, trouble: RefoldError | None
 ) -> PartitionStatus:
     return PartitionStatus(
         topic=partition.topic,
@@ -134,7 +144,9 @@ def _owned(
         instances=len(partition.held),
         unsaved=keeper.backlog(partition),
         active=partition.activations[-1].version if partition.activations else 0,
-        lag=lag,
+        lag=assignment.lag(partition),
+        parked=assignment.parked.get(partition.name),
+        alarm=assignment.alarms.get(partition.name, ""),
         counts=dict(partition.counts),
         code=str(trouble.code) if trouble else "",
         text=trouble.what if trouble else "",

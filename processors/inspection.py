@@ -13,11 +13,11 @@ import msgspec
 
 from refold.processors import history
 from refold.processors.clients import Clients
+from refold.processors.cluster import ANSWER_S, log_facts
 from refold.processors.definition import Definition, Workflow
 from refold.processors.digest import beginning
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import decode
-from refold.processors.ownership import ANSWER_S, log_facts
 from refold.processors.partition import Key, Overlay
 from refold.processors.replay import Base, Extent, Replay, extent
 from refold.processors.status import run_status

@@ -17,9 +17,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from refold.processors.cluster import ANSWER_S, EARLIEST, LATEST
 from refold.processors.judgement import CHOICES, Choice
 from refold.processors.lag import lags
-from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.schemas.errors import Code, RefoldError, ServerError, UsageError
 from refold.snapshots.queries import PartitionView, Queries
 from refold.topics.failures import words
@@ -74,6 +74,10 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     """Code of the fence that its owner met, empty where there is none or it is not known."""
     fence_text: str = ""
     cure: str = ""
+    alarm: str = ""
+    """What its owner goes on with and a person should see: code and sentence."""
+    parked: int | None = None
+    """Instances that wait for a person."""
     choices: Mapping[str, str] = {}
     """What a person may choose, and what it does."""
     chosen: str = ""
@@ -122,6 +126,7 @@ def overview(
     places: Mapping[tuple[str, int], Place] = {}
     members: Sequence[Member] = ()
     rows: Mapping[tuple[str, int], PartitionView] = {}
+    parked: Mapping[tuple[str, int], int] = {}
     behind: Mapping[tuple[str, int], int] = {}
     kafka = postgres = ""
     try:
@@ -137,6 +142,7 @@ def overview(
             for each in queries.partitions()
             if each.topic == topic or (not topic and _is_ours(each.topic, namespace))
         }
+        parked = queries.parked_counts()
     except RefoldError as away:
         # A cure that a person must do is told; a server that is away needs none.
         cure = "" if away.code == Code.POSTGRES_AWAY else f" {away.cure}"
@@ -149,7 +155,8 @@ def overview(
         postgres=postgres,
         members=members,
         partitions=[
-            _state(name, places.get(name), rows.get(name), behind.get(name)) for name in names
+            _state(name, places.get(name), rows.get(name), behind.get(name), parked)
+            for name in names
         ],
     )
 
@@ -274,7 +281,11 @@ def _next(place: Place) -> int:
 
 
 def _state(
-    name: tuple[str, int], place: Place | None, row: PartitionView | None, lag: int | None
+    name: tuple[str, int],
+    place: Place | None,
+    row: PartitionView | None,
+    lag: int | None,
+    parked: Mapping[tuple[str, int], int],
 ) -> PartitionState:
     topic, number = name
     code, _, text = ("" if row is None else row.fence).partition(" ")
@@ -297,6 +308,8 @@ def _state(
         cure=_cure(code, topic, number),
         choices=_choices(code),
         chosen="" if row is None else row.choice,
+        alarm="" if row is None else row.alarm,
+        parked=None if row is None else parked.get((row.workflow, number), 0),
         counts={} if row is None else row.counts,
     )
 

@@ -4,25 +4,22 @@ Law of this module: runs in a thread of its own, never touches the group's consu
 follows P5 step by step. What it brings back is data; the loop decides whether it still wants it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Lock
-from typing import Final, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is public
-    AdminClient,
-    OffsetSpec,
-)
 
 from refold.processors.clients import Admin, Clients
+from refold.processors.cluster import ANSWER_S, log_facts
 from refold.processors.decisions import Known, activations_of, read_decisions
 from refold.processors.definition import Workflow
-from refold.processors.digest import beginning, committed
+from refold.processors.digest import beginning
 from refold.processors.divergence import explained
+from refold.processors.examination import Examination, Examined, Held, Preflight
 from refold.processors.judgement import LogFacts, Start, choice_of, judge
 from refold.processors.options import Options
 from refold.processors.partition import Partition
@@ -31,21 +28,11 @@ from refold.schemas.errors import Code, FenceError, RecordError, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
-from refold.topics.failures import words
-from refold.topics.preflight import Stored, judge_partition
 from refold.topics.specs import rejected_topic
 
 _LOG = structlog.get_logger("refold.ownership")
-ANSWER_S = 5.0
-"""Longest wait for one answer of the admin client."""
-EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 FENCE_S = 20.0
 """Longest time for fencing one predecessor; measured 0.5 s."""
-
-
-Preflight = Callable[[TopicFacts], None]
-"""Raises FenceError where a check of an event topic or of PostgreSQL forbids to go on."""
 
 
 Answer = TypeVar("Answer")
@@ -60,14 +47,6 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     facts: LogFacts
     wanted: int | None
     """Version that a person chose for new instances, where activation is manual."""
-
-
-class Examined(msgspec.Struct, frozen=True):
-    """What a check of owned partitions found."""
-
-    fences: dict[tuple[str, int], FenceError]
-    wanted: dict[str, int]
-    """Version that a person chose for new instances, by event topic."""
 
 
 class Contested(Exception):  # noqa: N818  # an outcome, not an error
@@ -130,6 +109,7 @@ class Taker:
         self._admin = admin
         self._preflight = preflight
         self._fencer = Fencer(clients)
+        self._examination = Examination(options, store, admin, preflight)
         self._pool = ThreadPoolExecutor(options.recoveries, thread_name_prefix="take")
 
     def submit(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Future[Taken]:
@@ -139,23 +119,8 @@ class Taker:
         )
 
     def submit_examine(self, owned: "Sequence[Held]") -> Future[Examined]:
-        """Begin to check owned partitions again, and what is activated for them."""
-        by_topic: dict[str, list[Held]] = {}
-        for each in owned:
-            by_topic.setdefault(each.topic, []).append(each)
-
-        def work() -> Examined:
-            fences = {
-                (topic, number): fence
-                for topic, held in by_topic.items()
-                for number, fence in self.examine(topic, held).items()
-            }
-            wanted = {
-                topic: self._wanted(held[0].workflow.name) for topic, held in by_topic.items()
-            }
-            return Examined(fences, {topic: n for topic, n in wanted.items() if n is not None})
-
-        return self._pool.submit(self._renewing, work)
+        """Begin to check owned partitions again, and to look what a person chose for them."""
+        return self._pool.submit(self._renewing, lambda: self._examination(owned))
 
     def _renewing(self, work: Callable[[], Answer]) -> Answer:
         """Run work; when Kafka did not answer, the next work gets a new admin client."""
@@ -196,6 +161,10 @@ class Taker:
             raise
         if taken.row.fence:  # it was cured, or a person chose
             self._store.fence(topic, partition, taken.row.epoch, "")
+        alarm = taken.start.alarm
+        if alarm is not None:
+            text = f"{alarm} it went on from offset {taken.start.position}"
+            self._store.alarm(topic, partition, taken.row.epoch, text)
         return taken
 
     def _take(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Taken:
@@ -306,39 +275,6 @@ class Taker:
             raise Contested
         return fresh
 
-    def examine(self, topic: str, owned: "Sequence[Held]") -> dict[int, FenceError]:
-        """Check a topic and owned partitions of it again, while they are folded.
-
-        Args:
-            topic: Event topic.
-            owned: Partitions of it as their worker holds them.
-
-        Returns:
-            The fence of each partition that must stop.
-
-        Raises:
-            ServerError: Kafka or PostgreSQL is away; nothing was judged.
-        """
-        try:
-            facts = topic_facts(self._admin.client, topic, ANSWER_S)
-            self._preflight(facts)
-        except FenceError as fence:
-            return {each.number: fence for each in owned}
-        except ServerError as error:
-            if error.code != Code.TOPIC_MISSING:
-                raise
-            # Fenced at once: what is made under its name next is another log (LOG_REPLACED), and
-            # the client would read on there from the old position.
-            gone = FenceError(error.code, error.what, error.cure, **error.where)
-            return {each.number: gone for each in owned}
-        found: dict[int, FenceError] = {}
-        for each in owned:
-            with _asking(topic, each.number):
-                low, high = _ends(self._admin.client, TopicPartition(topic, each.number))
-            for finding in judge_partition(facts, each.number, each, low, high):
-                found.setdefault(each.number, finding.fence())
-        return found
-
     def _same_count(self, facts: TopicFacts, partition: int, row: PartitionRow | None) -> None:
         """A partition without a row beside others with another count was added in flight."""
         first = None if row is not None or partition == 0 else self._store.read(facts.topic, 0)
@@ -412,83 +348,3 @@ def same_tenant(workflow: Workflow, row: PartitionRow, known: Known) -> None:
             topic=row.topic,
             partition=row.partition,
         )
-
-
-def group_offset(
-    admin: AdminClient, group: str, partition: TopicPartition
-) -> tuple[int | None, str | None]:
-    """The group's committed offset and its metadata, waiting for no transaction (P5).
-
-    Raises:
-        KafkaException: The broker refuses, or an open transaction still holds the offset.
-        TimeoutError: No answer.
-    """
-    request = ConsumerGroupTopicPartitions(
-        group, [TopicPartition(partition.topic, partition.partition)]
-    )
-    answers = admin.list_consumer_group_offsets([request], require_stable=True)
-    found = answers[group].result(ANSWER_S).topic_partitions[0]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return (None, None) if found.offset < 0 else (found.offset, found.metadata)
-
-
-class Held(Stored, Protocol):
-    """An owned partition, as far as a check of it needs to know it."""
-
-    @property
-    def topic(self) -> str:
-        """Its topic."""
-        ...
-
-    @property
-    def workflow(self) -> Workflow:
-        """What is folded there."""
-        ...
-
-    @property
-    def number(self) -> int:
-        """Its number."""
-        ...
-
-
-@contextmanager
-def _asking(topic: str, partition: int) -> Iterator[None]:
-    """Turn what the admin client raises into an error of ours."""
-    try:
-        yield
-    except (KafkaException, TimeoutError) as failure:
-        raise ServerError(
-            Code.KAFKA_AWAY,
-            f"Kafka did not answer for {topic}[{partition}]: {words(failure)}.",
-            "Check that the brokers are reachable; refold goes on trying.",
-        ) from failure
-
-
-def _ends(admin: AdminClient, place: TopicPartition) -> tuple[int, int]:
-    low = admin.list_offsets({place: EARLIEST})[place].result(ANSWER_S)
-    high = admin.list_offsets({place: LATEST})[place].result(ANSWER_S)
-    return low.offset, high.offset
-
-
-def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int) -> LogFacts:
-    """What Kafka says about one partition and the group's place in it.
-
-    Raises:
-        ServerError: KAFKA_AWAY.
-    """
-    here = TopicPartition(facts.topic, partition)
-    with _asking(facts.topic, partition):
-        low, high = _ends(admin, here)
-        offset, metadata = group_offset(admin, group, here)
-    return LogFacts(
-        topic=facts.topic,
-        partition=partition,
-        topic_id=facts.topic_id,
-        partitions=facts.partitions,
-        group=group,
-        low=low,
-        high=high,
-        committed=offset,
-        metadata=committed(metadata),
-    )

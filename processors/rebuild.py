@@ -15,13 +15,14 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from refold.processors.clients import Admin, Clients
+from refold.processors.cluster import ANSWER_S, log_facts
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed
 from refold.processors.instance_codec import partition_hash
 from refold.processors.judgement import LogFacts, judge
 from refold.processors.options import Options
 from refold.processors.overview import Member, group_members
-from refold.processors.ownership import ANSWER_S, Contested, Taker, log_facts
+from refold.processors.ownership import Contested, Taker
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.projection import instance_row
 from refold.processors.replay import Extent, Replay, extent

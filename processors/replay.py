@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from refold.processors.batch import Released, Run, fold_run
 from refold.processors.clients import Clients
+from refold.processors.cluster import ANSWER_S, EARLIEST, LATEST
 from refold.processors.decisions import Known, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import Digests, beginning
 from refold.processors.instance import Instance
-from refold.processors.ownership import ANSWER_S, EARLIEST, LATEST
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.payloads import Payloads, released, run_end
 from refold.processors.purity import guard

@@ -19,11 +19,12 @@ from confluent_kafka import Consumer, KafkaException, Message
 from refold.processors.assignment import Assignment
 from refold.processors.clients import Admin, Clients
 from refold.processors.definition import Workflow
+from refold.processors.examination import Preflight
 from refold.processors.health import Health
 from refold.processors.keeping import Keeper, evict
 from refold.processors.loading import Loader
 from refold.processors.options import Options
-from refold.processors.ownership import Preflight, Taker
+from refold.processors.ownership import Taker
 from refold.processors.payloads import Payloads
 from refold.processors.rounds import Rounds
 from refold.processors.saver import Saver

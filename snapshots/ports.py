@@ -81,6 +81,14 @@ class Store(Protocol):
         """Note the fence that the owner of this epoch met, or its end (empty)."""
         ...
 
+    def alarm(self, topic: str, partition: int, epoch: int, alarm: str) -> None:
+        """Note what the owner of this epoch goes on with and a person should see, or its end."""
+        ...
+
+    def parked(self, workflow: str) -> dict[int, int]:
+        """Partition → parked instances by the instance rows, where there are any."""
+        ...
+
     def choose(self, topic: str, partition: int, choice: str) -> bool:
         """Note what a person chose for a fenced partition; False when there is no such row."""
         ...

@@ -9,6 +9,7 @@ import psycopg
 
 from refold.schemas.errors import Code, ServerError
 from refold.snapshots.faults import server_error
+from refold.snapshots.grants import WORKER_RIGHTS
 from refold.snapshots.migrate import SCHEMA, check_version
 from refold.snapshots.sessions import Connection, Sessions
 
@@ -26,6 +27,8 @@ class Finding(msgspec.Struct, frozen=True):
     cure: str
     fatal: bool = True
     """False: a warning, the worker starts."""
+    passes: bool = False
+    """True: nothing that was saved is in doubt, so that what runs goes on until it is mended."""
 
     def error(self) -> ServerError:
         """The finding as the error that the start fails with."""
@@ -130,6 +133,41 @@ def judge(facts: ServerFacts) -> list[Finding]:
     return found
 
 
+_RIGHTS = """
+SELECT current_user, c.relname, wanted.name
+FROM unnest(%(tables)s::text[], %(rights)s::text[]) wanted (tab, name)
+JOIN pg_namespace n ON n.nspname = %(schema)s
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.tab
+WHERE NOT (has_table_privilege(c.oid, wanted.name) AND has_schema_privilege(n.oid, 'USAGE'))
+ORDER BY c.relname, wanted.name
+"""
+
+
+def missing_rights(connection: Connection, schema: str) -> list[Finding]:
+    """What a worker's role may not do in the schema and must (`grants.WORKER_RIGHTS`)."""
+    wanted = [
+        (table, right) for table, rights in WORKER_RIGHTS.items() for right in rights.split(", ")
+    ]
+    values = {
+        "tables": [table for table, _ in wanted],
+        "rights": [right for _, right in wanted],
+        "schema": schema,
+    }
+    missing = connection.execute(_RIGHTS, values).fetchall()
+    if not missing:
+        return []
+    role = missing[0][0]
+    listed = ", ".join(f"{right} on {table}" for _, table, right in missing)
+    return [
+        Finding(
+            Code.POSTGRES_REFUSED,
+            f"The role {role} has not these rights in schema {schema}: {listed}.",
+            f"Run `refold db grant --worker {role}` as the owner of the schema.",
+            passes=True,
+        )
+    ]
+
+
 def findings(dsn: str, schema: str = SCHEMA) -> list[Finding]:
     """Connect and judge the server and the schema's version.
 
@@ -144,6 +182,8 @@ def findings(dsn: str, schema: str = SCHEMA) -> list[Finding]:
     try:
         with sessions.borrow() as connection:
             found = judge(server_facts(connection))
+            if missing := missing_rights(connection, schema):
+                return found + missing
             try:
                 check_version(connection, schema)
             except ServerError as error:

@@ -98,6 +98,26 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     choice: str
     claimed: datetime
     saved: datetime | None
+    alarm: str
+
+
+class ParkedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A parked instance, and the record that parked it."""
+
+    workflow: str
+    tenant: str
+    instance_id: str
+    partition: int
+    definition: int
+    state: str
+    code: str
+    text: str
+    since: datetime
+    """Log time of that record; of the row's last change where its row was thinned."""
+    log_offset: int | None
+    type: str | None
+    waiting: int
+    """Records that wait in it, that one included."""
 
 
 class Queries:
@@ -216,6 +236,60 @@ class Queries:
         wanted = {"workflow": workflow}
         keys = ("topic", "partition")
         return self._page("partitions", PartitionView, wanted, keys, None, PAGE_MOST)
+
+    def parked(
+        self,
+        workflow: str | None = None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int = PAGE,
+    ) -> Sequence[ParkedView]:
+        """Parked instances in order of (workflow, tenant, instance id), with cause and time.
+
+        Args:
+            workflow: Only this one's.
+            after: (workflow, tenant, instance id) of the last row of the page before.
+            limit: Rows of a page, 1 to `PAGE_MOST`.
+        """
+        question = sql.SQL("""
+            SELECT i.workflow, i.tenant, i.instance_id, i.partition, i.definition, i.state,
+                   coalesce(i.failure_code, ''), coalesce(i.failure_text, ''),
+                   coalesce(w.since, i.updated), w.log_offset, w.type, w.waiting
+            FROM {instances} i CROSS JOIN LATERAL (
+                SELECT (array_agg(log_time ORDER BY log_offset))[1] AS since,
+                       (array_agg(type ORDER BY log_offset))[1] AS type,
+                       min(log_offset) AS log_offset, count(*) AS waiting
+                FROM {events} e
+                WHERE e.instance_id = i.instance_id AND e.tenant = i.tenant
+                  AND e.workflow = i.workflow AND e.verdict = 'parked' AND e.resolution IS NULL
+            ) w
+            WHERE i.run_status = 'parked'
+              AND (%(workflow)s::text IS NULL OR i.workflow = %(workflow)s)
+              AND (%(after)s::text[] IS NULL
+                   OR (i.workflow, i.tenant, i.instance_id)
+                      > ((%(after)s::text[])[1], (%(after)s::text[])[2], (%(after)s::text[])[3]))
+            ORDER BY i.workflow, i.tenant, i.instance_id LIMIT %(limit)s""").format(
+            instances=sql.Identifier(self._views, "instances"),
+            events=sql.Identifier(self._views, "events"),
+        )
+        values = {
+            "workflow": workflow,
+            "after": None if after is None else list(after),
+            "limit": _bounded(limit),
+        }
+        return self._ask(question, values, ParkedView)
+
+    def parked_counts(self) -> dict[tuple[str, int], int]:
+        """(workflow, partition) → parked instances, where there are any."""
+        question = sql.SQL("""
+            SELECT workflow, partition, count(*) FROM {} WHERE run_status = 'parked'
+            GROUP BY workflow, partition""").format(sql.Identifier(self._views, "instances"))
+
+        def work(connection: Connection) -> dict[tuple[str, int], int]:
+            found = connection.execute(question).fetchall()
+            return {(workflow, partition): count for workflow, partition, count in found}
+
+        return self._runner.run("the count of parked instances", work)
 
     def workflows(self) -> Sequence[str]:
         """Names of all workflows of which a partition was ever claimed, in order."""

@@ -37,7 +37,7 @@ _TEXTS: Final = {
         UPDATE $s.workflow_partition
         SET epoch = epoch + 1, owner = %(owner)s, session = %(session)s, released = false,
             topic_id = %(topic_id)s, partitions = %(partitions)s, consumer_group = %(group)s,
-            claimed = now(), takeovers = 1 + CASE WHEN EXISTS (
+            claimed = now(), alarm = '', takeovers = 1 + CASE WHEN EXISTS (
                 SELECT FROM $s.workflow_suspect
                 WHERE topic = %(topic)s AND partition = %(partition)s AND log_offset >= marker)
             THEN greatest(takeovers, {CRASH_LOOP_CLAIMS}) ELSE takeovers END
@@ -68,6 +68,10 @@ _TEXTS: Final = {
     "release": f"""
         UPDATE $s.workflow_partition SET released = true, takeovers = 0 WHERE {_MINE}""",
     "fence": f"UPDATE $s.workflow_partition SET fence = %(fence)s WHERE {_MINE}",
+    "alarm": f"UPDATE $s.workflow_partition SET alarm = %(alarm)s WHERE {_MINE}",
+    "parked": """
+        SELECT partition, count(*) FROM $s.workflow_instance
+        WHERE run_status = 'parked' AND workflow = %s GROUP BY partition""",
     "choose": """
         WITH chosen AS (
             UPDATE $s.workflow_partition SET choice = %(choice)s

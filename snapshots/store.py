@@ -72,10 +72,10 @@ class PostgresStore:
         self.runner = Runner(
             Sessions(dsn, application_name, statement_timeout_s=statement_timeout_s)
         )
-        self.alarm = alarm or _log_alarm
+        self.on_alarm = alarm or _log_alarm
         self._lock_timeout = f"{int(lock_timeout_s * 1000)}"
-        self.writer = RowWriter(self.sql, self.alarm)
-        self._loads = Loads(self.sql, self.alarm)
+        self.writer = RowWriter(self.sql, self.on_alarm)
+        self._loads = Loads(self.sql, self.on_alarm)
         self._watermarks = Watermarks(self.runner, self.sql, self.writer)
 
     def check(self) -> None:
@@ -237,6 +237,18 @@ class PostgresStore:
         """See `ports.Store.fence`; nothing happens where another epoch stands."""
         self._execute("fence", topic, partition, epoch=epoch, fence=plain(fence))
 
+    def alarm(self, topic: str, partition: int, epoch: int, alarm: str) -> None:
+        """See `ports.Store.alarm`; a claim ends it, and nothing happens under another epoch."""
+        self._execute("alarm", topic, partition, epoch=epoch, alarm=plain(alarm))
+
+    def parked(self, workflow: str) -> dict[int, int]:
+        """See `ports.Store.parked`."""
+
+        def work(connection: Connection) -> dict[int, int]:
+            return dict(connection.execute(self.sql["parked"], [workflow]).fetchall())
+
+        return self.runner.run(f"the count of parked instances of {workflow}", work)
+
     def wanted(self, workflow: str) -> int | None:
         """See `ports.Store.wanted`."""
 
@@ -354,7 +366,7 @@ class PostgresStore:
             self._tell("OWNER_TERMINATED", topic, partition, text)
 
     def _tell(self, code: str, topic: str, partition: int, text: str) -> None:
-        self.alarm(Alarm(code=code, topic=topic, partition=partition, text=text))
+        self.on_alarm(Alarm(code=code, topic=topic, partition=partition, text=text))
 
 
 class _HeldError(Exception):

@@ -42,7 +42,7 @@ class Upkeep:
         self._store = store
         self._sql = store.sql
         self._runner = store.runner
-        self._writer = RowWriter(store.sql, store.alarm)
+        self._writer = RowWriter(store.sql, store.on_alarm)
 
     def thin_events(self, workflow: str, before_ms: int, limit: int = THIN_ROWS) -> int:
         """Delete index rows of records older than this; call again while it returns `limit`.

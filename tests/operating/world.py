@@ -79,6 +79,10 @@ class World:
         self.make_topics()
         migrate(dsn)
 
+    def reload(self) -> None:
+        """Read the settings again: a test has changed the environment."""
+        self.settings = load_settings()
+
     def make_topics(self) -> None:
         """Create the topics of the workflow `order`."""
         create(self.admin, workflow_specs(self.namespace, "order", ["order"], self.partitions))

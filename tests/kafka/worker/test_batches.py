@@ -14,8 +14,8 @@ from tests.running import settings_of
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
 from refold.processors.clients import KafkaClients
+from refold.processors.cluster import LATEST
 from refold.processors.engine_events import Terminate
-from refold.processors.ownership import LATEST
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.topics import reading

@@ -8,6 +8,7 @@ from tests.kafka.worker.graphs import Counted, count
 from tests.kafka.worker.stage import ORDER, Stage, codes
 
 from refold.examples.order.graph import Reserved
+from refold.processors.endpoint import StatusCollector
 from refold.schemas.errors import Code
 from refold.topics.partition import partition_of
 
@@ -189,10 +190,26 @@ def test_p18b_offsets_that_are_lost_send_again_under_the_same_keys_and_say_so(
     one.forget_offsets()
     sent = one.committed("commands")
     capfd.readouterr()
-    one.fold()
+    with one.working() as worker:
+        one.until_saved()
+        one.until(lambda: worker.health.status.partitions[0].alarm != "", "the alarm in the status")
+        (partition,) = worker.health.status.partitions
+        metrics = list(StatusCollector(worker.health).collect())
+        ((row,),) = one.sql("SELECT alarm FROM refold_v1.partitions")
     again = one.committed("commands")[len(sent) :]
     told = capfd.readouterr()
     assert "OFFSETS_LOST" in told.out + told.err
+    assert (partition.alarm, str(partition.phase)) == ("OFFSETS_LOST", "live")
+    assert row == "OFFSETS_LOST it went on from offset 4"
+    (alarm,) = [
+        sample for each in metrics if each.name == "refold_alarm" for sample in each.samples
+    ]
+    assert (alarm.labels["code"], alarm.value) == ("OFFSETS_LOST", 1)
+    with one.working():
+        one.until(
+            lambda: one.sql("SELECT alarm FROM refold_v1.partitions") == [("",)],
+            "a take-over without an alarm",
+        )
     assert [whole(each) for each in again] == [whole(each) for each in sent[4:]]
     assert one.counts() == {"applied": 8}
 
