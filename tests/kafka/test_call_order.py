@@ -5,12 +5,14 @@ from threading import get_ident
 from typing import Any
 
 import pytest
-from tests.crash.scene import scene
+from tests.crash.scene import PARTITIONS, scene
 from tests.running import running
 
 from refold.testing.servers import Kafka
+from refold.topics.partition import partition_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+ENDS = frozenset({"commit_transaction", "abort_transaction"})
 
 
 class Call:
@@ -76,20 +78,24 @@ def calls(kafka: Kafka, postgres: Any) -> Iterator[list[Call]]:
 
 
 def transactions(calls: list[Call]) -> list[list[Call]]:
-    """The calls of the loop's thread from each begin to its commit."""
-    loop = next(each.thread for each in calls if each.name == "begin_transaction")
+    """The calls from each begin to its commit, of the loop and of the thread that commits for it.
+
+    Savers and takes work beside them, and are none of a transaction's business.
+    """
+    ours = {each.thread for each in calls if each.name in {"begin_transaction", *ENDS}}
     found: list[list[Call]] = []
     open_: list[Call] | None = None
     for call in calls:
-        if call.thread != loop:
+        if call.thread not in ours:
             continue
         if call.name == "begin_transaction":
             open_ = []
         if open_ is not None:
             open_.append(call)
-        if call.name == "commit_transaction" and open_ is not None:
+        if call.name in ENDS and open_ is not None:
             found.append(open_)
             open_ = None
+    assert len(found) > 5, "nothing would be proved"
     return found
 
 
@@ -100,29 +106,36 @@ def test_p1_only_the_loop_thread_touches_the_consumer(calls: list[Call]) -> None
 def test_p2_no_consume_between_the_group_metadata_and_the_end_of_the_transaction(
     calls: list[Call],
 ) -> None:
-    names = [each.name for each in calls if each.port in {"consumer", "producer"}]
-    begins = [place for place, name in enumerate(names) if name == "begin_transaction"]
-    assert len(begins) > 5
-    for begin in begins:
-        before = names[:begin][::-1]
-        assert before.index("consumer_group_metadata") < before.index("consume")
-        end = next(
-            place
-            for place in range(begin, len(names))
-            if names[place] in {"commit_transaction", "abort_transaction"}
-        )
-        assert "consume" not in names[begin:end]
-        assert "poll" not in names[begin:end]
+    names = [f"{each.port}.{each.name}" for each in calls]
+    asked = "consumer.consumer_group_metadata"
+    places = [place for place, name in enumerate(names) if name == asked]
+    ends = [place for place, each in enumerate(calls) if each.name in ENDS]
+    assert len(places) > 5
+    for place in places:
+        end = next(each for each in ends if each > place)
+        assert "producer.begin_transaction" in names[place:end]
+        consumed = {each for each in names[place:end] if each.startswith("consumer.")}
+        assert consumed == {asked}, "ownership may have changed in between"
 
 
 def test_p3_every_transaction_carries_the_offsets_of_each_partition_that_it_writes_for(
     calls: list[Call],
 ) -> None:
+    several = 0
     for each in transactions(calls):
         sends = [call for call in each if call.name == "send_offsets_to_transaction"]
         assert len(sends) == 1
-        assert sends[0].args[0], "a transaction without offsets is unguarded"
+        carried = {place.partition for place in sends[0].args[0]}
+        written = {
+            partition_of(call.args[2], PARTITIONS) if call.args[0].endswith(".commands")
+            else call.args[3]
+            for call in each if call.name == "produce"
+        }  # fmt: skip
+        assert carried, "a transaction without offsets is unguarded"
+        assert written <= carried
         assert all(place.metadata.startswith("refold1;") for place in sends[0].args[0])
+        several += len(carried) > 1
+    assert several, "no transaction was about two partitions"
 
 
 def test_p8_postgresql_is_not_touched_inside_an_open_transaction(calls: list[Call]) -> None:
