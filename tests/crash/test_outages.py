@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.crash.scene import PARTITIONS, Outcome, scene
+from tests.crash.test_shutdown import steps
 
 from refold.testing.servers import Kafka, OwnKafka, OwnPostgres
 
@@ -39,21 +40,24 @@ def test_rebalances_under_load_with_four_workers_change_nothing(
         assert run.outcome() == calm(8), run.logs()
 
 
-def test_a_broker_that_is_killed_and_restarted_costs_nothing(
+def test_a_broker_that_is_killed_and_restarted_twice_in_a_row_costs_nothing(
     undisturbed: Outcome, own_kafka: OwnKafka, database: str
 ) -> None:
+    """B013: nothing is lost or doubled, and commands of an instance keep their order."""
     broker = own_kafka()
     with scene(broker.bootstrap, database) as run:
         worker = run.worker()
         run.publish(0.0, 0.5)
         run.until(lambda: sum(run._markers()) > 0, "the first cut")
-        broker.kill()
-        broker.start()
-        run.publish(0.5, 1.0)
+        for first, last in ((0.5, 0.8), (0.8, 1.0)):
+            broker.kill()
+            broker.start()
+            run.publish(first, last)
         run.until_folded()
         run.stop(worker)
 
         assert run.outcome() == undisturbed, run.logs()
+        assert {tuple(each) for each in steps(run).values()} == {("reserving", "charging")}
 
 
 def test_postgresql_that_is_killed_and_restarted_costs_nothing(
