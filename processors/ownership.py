@@ -111,9 +111,12 @@ class Taker:
         self._fencer = Fencer(clients)
         self._examination = Examination(options, store, admin, preflight)
         self._pool = ThreadPoolExecutor(options.recoveries, thread_name_prefix="take")
+        self._live = ""
+        """Owner of the newest take: the worker's live producer."""
 
     def submit(self, topic: str, partition: int, workflow: Workflow, owner: str) -> Future[Taken]:
         """Begin to take a partition; the future holds what `take` gives or raises."""
+        self._live = owner
         return self._pool.submit(
             self._renewing, lambda: self.take(topic, partition, workflow, owner)
         )
@@ -222,6 +225,8 @@ class Taker:
             ServerError: Kafka or PostgreSQL is away or refuses.
         """
         row = self._store.read(topic, partition)
+        if self._live not in {"", owner}:  # begun for a producer that is finished: it would
+            raise Contested  # fence the one that took the partition since (P6)
         if row is not None and not row.released and row.owner != owner:
             _LOG.info("fencing the predecessor", topic=topic, partition=partition, owner=row.owner)
             self._fencer.fence(row.owner)
