@@ -123,4 +123,11 @@ def _rows(settings: Settings, store: PostgresStore, workflow: str) -> list[Parti
 
 
 def _numbers(several: tuple[int, ...]) -> str:
-    return ", ".join(map(str, several)) or "–"
+    """Partition numbers as ranges: `0–11, 13`."""
+    runs: list[list[int]] = []
+    for number in sorted(several):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join("–".join(map(str, run)) for run in runs) or "–"

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.table import Table
 
 from refold.cli import telling
 from refold.cli.telling import Json, Tenant
@@ -278,14 +277,19 @@ def _tell(told: Told) -> None:
     if look.ended:
         fields["terminated"] = look.ended
     telling.tell(**fields)
-    table = Table("offset", "time", "event", "verdict", "state", "commands", "reason", box=None)
-    for each in told.history:
-        moved = each.state_before if each.state_before == each.state_after else (
-            f"{each.state_before or '–'} → {each.state_after or '–'}"
-        )  # fmt: skip
-        when = datetime.fromtimestamp(each.log_time_ms / 1000, UTC).isoformat(" ", "seconds")
-        verdict = f"{each.verdict} → {each.resolution}" if each.resolution else each.verdict
-        reason = f"{each.code} {each.text}".strip()
-        cells = (str(each.offset), when, each.type, verdict, moved, str(len(each.commands)), reason)
-        table.add_row(*map(telling.plain, cells))
-    telling.out.print(table)
+    telling.listed(
+        ("offset", "time", "event", "verdict", "state"), [_line(each) for each in told.history]
+    )
+
+
+def _line(each: Happened) -> tuple[tuple[str, ...], str]:
+    moved = each.state_before if each.state_before == each.state_after else (
+        f"{each.state_before or '–'} → {each.state_after or '–'}"
+    )  # fmt: skip
+    when = datetime.fromtimestamp(each.log_time_ms / 1000, UTC).isoformat(" ", "seconds")
+    verdict = f"{each.verdict} → {each.resolution}" if each.resolution else each.verdict
+    notes = [f"{each.code} {each.text}".strip()]
+    if each.commands:
+        notes.append("sent " + ", ".join(each.commands))
+    cells = (str(each.offset), when.removesuffix("+00:00"), each.type, verdict, moved)
+    return cells, "\n".join(filter(None, notes))

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.table import Table
 
 from refold.cli import telling
 from refold.cli.telling import Json
@@ -49,7 +48,7 @@ def list_(
     topic: Annotated[str, typer.Option("--topic", help="Only this event topic.")] = "",
     json_: Json = False,
 ) -> None:
-    """List every partition with its owner, marker, lag and fence."""
+    """List every partition with its worker, marker, lag, parked instances and fence."""
     settings = load_settings()
     found = _overview(settings, topic)
     if topic and not (found.partitions or found.kafka or found.postgres):
@@ -59,7 +58,7 @@ def list_(
         telling.tell_json(found.partitions)
         return
     _unreached(found)
-    telling.out.print(_table(found))
+    _list(found)
 
 
 @partitions_app.command("show")
@@ -171,7 +170,7 @@ def _tell(found: Overview) -> None:
     if not found.postgres:
         fields["parked"] = f"{waiting}: see refold parked list" if waiting else "none"
     telling.tell(**fields)
-    telling.out.print(_table(found))
+    _list(found)
     for each in found.partitions:
         if each.fence:
             telling.tell(
@@ -191,23 +190,26 @@ def _unreached(found: Overview) -> None:
             telling.err.print(telling.plain(text))
 
 
-def _table(found: Overview) -> Table:
-    names = ("partition", "worker", "epoch", "marker", "committed", "end", "lag", "fence")
-    table = Table(*names, box=None)
-    for each in found.partitions:
-        fence = "?" if each.epoch is None and found.postgres else each.fence or "–"
-        cells = (
-            f"{each.topic}[{each.partition}]",
-            _known(each.worker, "nobody"),
-            _known(each.epoch),
-            _known(each.marker),
-            _committed(each),
-            _known(each.end),
-            _known(each.lag),
-            fence,
-        )
-        table.add_row(*map(telling.plain, cells))
-    return table
+def _list(found: Overview) -> None:
+    for topic in sorted({each.topic for each in found.partitions}):
+        telling.out.print(telling.plain(topic), style="bold", soft_wrap=True)
+        states = [each for each in found.partitions if each.topic == topic]
+        names = ("partition", "worker", "marker", "end", "lag", "parked", "fence")
+        telling.listed(names, [_row(each, found) for each in states])
+
+
+def _row(state: PartitionState, found: Overview) -> tuple[Sequence[str], str]:
+    fence = "?" if state.epoch is None and found.postgres else state.fence or "–"
+    cells = (
+        str(state.partition),
+        _known(state.worker, "nobody"),
+        _known(state.marker),
+        _known(state.end),
+        _known(state.lag),
+        _known(state.parked),
+        fence,
+    )
+    return cells, f"alarm: {state.alarm}" if state.alarm else ""
 
 
 def _committed(state: PartitionState) -> str:

@@ -5,7 +5,7 @@ redriven is decided in `refold.topics.redrive`.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from getpass import getuser
@@ -15,13 +15,14 @@ import msgspec
 import typer
 from confluent_kafka import Producer
 from rich.console import Console
-from rich.table import Table
 
+from refold.cli import telling
 from refold.processors.operating import Target, send
 from refold.processors.operating import redrive as release
 from refold.schemas.envelope import derived_id
-from refold.schemas.errors import Code, UsageError, unknown
+from refold.schemas.errors import Code, ServerError, UsageError, unknown
 from refold.schemas.verdicts import Verdict
+from refold.snapshots.queries import PAGE_MOST, Since
 from refold.topics.clients import (
     opened,
     publisher_config,
@@ -39,7 +40,6 @@ app = typer.Typer(no_args_is_help=True, help="See what was refused, and redrive 
 SHOWN_BYTES: Final = 200
 """Of a value that is no text for a person."""
 _console = Console(stderr=True)
-_output = Console()
 
 
 class Kept(StrEnum):
@@ -66,24 +66,26 @@ def list_(
     instance: OnlyInstance = None,
     as_json: Json = False,
 ) -> None:
-    """List what is on the decision log, one row a record, with its last attempt."""
-    entries = _chosen(_log(load_settings(), workflow), verdict, code, instance)
+    """List what is on the decision log, one row a record, with its last attempt.
+
+    NOW is what became of it since, by the rows in PostgreSQL: `waiting` in a parked instance, the
+    resolution of one that was released, `came again` with the verdict of the last record under
+    the same identity (redriven, or sent anew), `kept` where nothing came.
+    """
+    settings = load_settings()
+    entries = _chosen(_log(settings, workflow), verdict, code, instance)
+    rows = [_summary(entry, now) for entry, now in _with_now(settings, workflow, entries)]
     if as_json:
-        for entry in entries:
-            typer.echo(json.dumps(_summary(entry)))
+        for row in rows:
+            typer.echo(json.dumps(row))
         return
-    if not entries:
+    if not rows:
         chosen = verdict or code or instance
         what = "fits" if chosen else "stands on it: nothing was refused, unreadable or parked"
         _console.print(f"The decision log of {workflow} was read; no record {what}.", markup=False)
         return
-    table = Table(box=None)
-    for name in ("WHERE", "TIME", "KEY", "TYPE", "VERDICT", "CODE", "ATTEMPT", "WHY"):
-        table.add_column(name, overflow="fold", no_wrap=name in {"WHERE", "TIME", "VERDICT"})
-    for entry in entries:
-        table.add_row(*_row(entry))
-    _output.print(table)
-    _console.print(f"{len(entries)} records; `refold rejected show {workflow} WHERE` shows one")
+    telling.listed(("WHERE", "TIME", "VERDICT", "CODE", "NOW"), [_line(row) for row in rows])
+    _console.print(f"{len(rows)} records; `refold rejected show {workflow} WHERE` shows one")
 
 
 @app.command()
@@ -94,11 +96,13 @@ def show(
 ) -> None:
     """Show one record: why, where it was read, and its own bytes."""
     place = _parsed(where)
-    log = _log(load_settings(), workflow)
+    settings = load_settings()
+    log = _log(settings, workflow)
     entry = log.entry(*place)
     whole = log.whole(entry)
+    ((_, now),) = _with_now(settings, workflow, [entry])
     told = {
-        **_summary(entry),
+        **_summary(entry, now),
         "headers": [[name, _shown(held)] for name, held in whole.headers],
         "value_bytes": None if whole.value is None else len(whole.value),
         "value_hex": None if whole.value is None else whole.value.hex(),
@@ -246,7 +250,7 @@ def _parsed(where: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def _summary(entry: Entry) -> dict[str, Any]:
+def _summary(entry: Entry, now: str | None) -> dict[str, Any]:
     decision, kept = entry.decision, entry.original
     headers = dict(kept.headers)
     return {
@@ -259,6 +263,7 @@ def _summary(entry: Entry) -> dict[str, Any]:
         "verdict": decision.verdict,
         "code": decision.reason.code,
         "why": decision.reason.text,
+        "now": now,
         "read_at": str(kept.source),
         "first_at": str(kept.origin),
         "attempt": kept.attempt,
@@ -266,12 +271,49 @@ def _summary(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry) -> Iterable[str]:
-    told = _summary(entry)
-    for name in ("where", "time", "key", "type", "verdict", "code", "attempt", "why"):
-        text = "-" if told[name] is None else str(told[name]).replace("[", r"\[")
-        # Day above time of day: both can be read on a narrow screen.
-        yield text.removesuffix("Z").replace("T", "\n", 1) if name == "time" else text
+def _line(row: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """A summary as a line of the list, with the note below it."""
+    time = row["time"].removesuffix("Z").replace("T", " ")
+    about = [f"key {row['key']}", f"type {row['type']}", f"attempt {row['attempt']}"]
+    note = ", ".join(each for each in about if not each.endswith(" None"))
+    now = "?" if row["now"] is None else row["now"]
+    return (row["where"], time, row["verdict"], row["code"], now), f"{note}\n{row['why']}"
+
+
+def _with_now(
+    settings: Settings, workflow: str, entries: Sequence[Entry]
+) -> list[tuple[Entry, str | None]]:
+    """Each decision with what became of its record since; None where that cannot be known."""
+    found: list[tuple[Entry, str | None]] = []
+    try:
+        with telling.queries_of(settings) as queries:
+            for start in range(0, len(entries), PAGE_MOST):
+                page = entries[start : start + PAGE_MOST]
+                since = queries.since(workflow, [_asked(entry) for entry in page])
+                found += [
+                    (entry, _now(entry, then)) for entry, then in zip(page, since, strict=True)
+                ]
+    except ServerError as away:  # the list itself is Kafka's
+        telling.err.print(telling.plain(f"What became of them is not known: {away.what}"))
+        return [(entry, None) for entry in entries]
+    return found
+
+
+def _asked(entry: Entry) -> tuple[int, int, str, str]:
+    headers, source = dict(entry.original.headers), entry.original.source
+    told = (headers.get("ce_source"), headers.get("ce_id"))
+    identity = ((held or b"").decode(errors="replace").replace("\0", "") for held in told)
+    ce_source, ce_id = identity
+    return source.partition, source.offset, ce_source, ce_id
+
+
+def _now(entry: Entry, since: Since) -> str:
+    if since.resolution is not None:
+        return f"resolved: {since.resolution}"
+    if since.again is not None:
+        more = f", then {since.again_resolution}" if since.again_resolution else ""
+        return f"came again: {since.again}{more}"
+    return "waiting" if entry.decision.verdict == Verdict.PARKED else "kept"
 
 
 def _shown(raw: bytes | None, limit: int | None = None) -> str | None:

@@ -6,13 +6,15 @@ progress and remarks go to standard error.
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +38,8 @@ Tenant = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
+NOTE_INDENT: Final = 4
+"""Columns by which a note stands to the right of its row."""
 DEFAULT_TENANT: Final = "default"
 """Where neither the command line nor the definition names one."""
 
@@ -141,6 +145,22 @@ def tell(**fields: object) -> None:
             shown = ", ".join(f"{key} {number}" for key, number in value.items()) or "none"
         table.add_row(plain(name.replace("_", " ")), plain(str(shown)))
     out.print(table)
+
+
+def listed(names: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> None:
+    """Print many things, one a line; what is too long for a column stands below its line.
+
+    Args:
+        names: Of the columns: what is short, and told of each row.
+        rows: Cells of each row, and the note below it; an empty one is left out.
+    """
+    lines = [tuple(names), *(tuple(cells) for cells, _ in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line, note in zip(lines, ["", *(note for _, note in rows)], strict=True):
+        text = "  ".join(map(set_cell_size, line, widths)).rstrip()
+        out.print(plain(text), style="bold" if line is lines[0] else "", soft_wrap=True)
+        if note:
+            out.print(Padding(plain(note), (0, 0, 0, NOTE_INDENT)))
 
 
 def block(title: str, **fields: object) -> None:

@@ -4,6 +4,7 @@ Law of this module: composes a worker from settings; the worker itself knows no 
 no signal and no HTTP.
 """
 
+import faulthandler
 import gc
 import signal
 import sys
@@ -22,6 +23,9 @@ from refold.topics.settings import load_settings
 
 SWITCH_S = 0.0005
 """How long a thread that computes keeps the interpreter from one that waits for it."""
+
+END_S = 10.0
+"""How long threads that are still busy may keep a worker that has stopped."""
 
 app = typer.Typer()
 
@@ -66,3 +70,5 @@ def _run(running: Worker) -> None:
     # The saver computes while the loop waits for Kafka; the loop must not wait 5 ms for its turn.
     sys.setswitchinterval(SWITCH_S)
     running.run()
+    # The interpreter waits for threads that a frozen server never answers; nobody else does.
+    faulthandler.dump_traceback_later(END_S, exit=True)

@@ -120,6 +120,16 @@ class ParkedView(msgspec.Struct, frozen=True, kw_only=True):
     """Records that wait in it, that one included."""
 
 
+class Since(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a record after its first verdict, as far as the index tells."""
+
+    resolution: str | None
+    """Of a record that was deferred or parked."""
+    again: str | None
+    """Verdict of the last record that came later with the same identity."""
+    again_resolution: str | None
+
+
 class Queries:
     """Read-only questions to the stable views.
 
@@ -215,6 +225,54 @@ class Queries:
         )
         values = {"id": event_id, "source": source, "limit": _bounded(limit)}
         return self._ask(question, values, EventView)
+
+    def since(self, workflow: str, records: Sequence[tuple[int, int, str, str]]) -> Sequence[Since]:
+        """What became of records since they were decided, one answer for each, in their order.
+
+        Args:
+            workflow: Whose.
+            records: Partition and offset on the event topic, `ce_source` and `ce_id` (empty where
+                they could not be read); at most `PAGE_MOST`.
+        """
+        _bounded(max(1, len(records)))
+        question = sql.SQL("""
+            SELECT own.resolution, later.verdict, later.resolution
+            FROM unnest(%(partitions)s::int[], %(offsets)s::bigint[], %(sources)s::text[],
+                        %(ids)s::text[])
+                WITH ORDINALITY AS asked (partition, log_offset, source, id, place)
+            LEFT JOIN {partitions} p ON p.workflow = %(workflow)s AND p.partition = asked.partition
+            LEFT JOIN {events} own ON own.topic_id = p.topic_id
+                AND own.partition = asked.partition AND own.log_offset = asked.log_offset
+            LEFT JOIN LATERAL (
+                SELECT * FROM (
+                    SELECT verdict, resolution, log_time, partition, log_offset, workflow
+                    FROM {events}
+                    WHERE id = asked.id AND source = asked.source
+                        AND verdict = 'applied' AND NOT doubled
+                    UNION ALL
+                    SELECT verdict, resolution, log_time, partition, log_offset, workflow
+                    FROM {events}
+                    WHERE id = asked.id AND source = asked.source
+                        AND (verdict <> 'applied' OR doubled)
+                ) each
+                WHERE asked.id <> '' AND each.workflow = %(workflow)s
+                    AND CASE WHEN each.partition = asked.partition
+                             THEN each.log_offset > asked.log_offset
+                             ELSE each.log_time >= own.log_time END
+                ORDER BY log_time DESC, log_offset DESC LIMIT 1
+            ) later ON true
+            ORDER BY asked.place""").format(
+            partitions=sql.Identifier(self._views, "partitions"),
+            events=sql.Identifier(self._views, "events"),
+        )
+        values = {
+            "workflow": workflow,
+            "partitions": [each[0] for each in records],
+            "offsets": [each[1] for each in records],
+            "sources": [each[2] for each in records],
+            "ids": [each[3] for each in records],
+        }
+        return self._ask(question, values, Since)
 
     def rejected(
         self,
