@@ -116,8 +116,9 @@ class Worker:
                 self._watch()
                 self._turn(consumer)
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            self._watch()  # a take that a frozen server never answers must not keep the process
             self._close(consumer)
+            faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
         """Arm the watchdog again: a loop that hangs ends the process with its traceback (P12)."""

@@ -6,9 +6,10 @@ from subprocess import Popen
 import pytest
 from tests.kafka.worker.graphs import Counted, count, newer
 from tests.kafka.worker.ports import Away, Held, before, changed
-from tests.kafka.worker.stage import Stage
+from tests.kafka.worker.stage import Stage, stage
 
 from refold.schemas.errors import Code, ServerError
+from refold.testing.servers import Kafka, OwnPostgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -123,6 +124,32 @@ def test_p11_a_fence_that_postgresql_does_not_note_holds_up_its_own_partition_al
             ),
             "the note",
         )
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+def test_p11_a_stop_while_postgresql_is_frozen_comes_to_an_end(
+    kafka: Kafka, own_postgres: OwnPostgres
+) -> None:
+    """P11: threads that a server never answers do not keep a worker that was told to stop."""
+    server = own_postgres()
+    with stage(kafka.bootstrap, server.dsn, 1) as here:
+        here.add_count()
+        worker = here.process(COUNT, watchdog_s=3.0, preflight_s=0.1)
+        here.put(("a", "1", Counted(number=1)), workflow="count")
+        here.until_saved("count")
+        server.pause()
+        try:
+            for number in range(2, 5):
+                here.put(("a", f"{number}", Counted(number=1)), workflow="count")
+                here.until(lambda: len(here.sent("count")) == number, "a fold without it")  # noqa: B023
+            worker.terminate()
+            here.until(partial(has_ended, worker), "the end")
+        finally:
+            server.resume()
+        here.fold(count)
+        assert here.counts("count") == {"applied": 4}
+        assert len(here.sent("count")) == 4
 
 
 def test_p11_a_hand_over_does_not_wait_for_a_save_that_hangs(two: Stage) -> None:
