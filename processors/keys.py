@@ -24,11 +24,9 @@ from refold.schemas.limits import KEY_BYTES
 
 FORWARD: Final = "forward"
 COMPENSATE: Final = "compensate"
-UNIT: Final = "%1F"
-"""Between an event's source and its id, as it is written in a key."""
-
 _plain: Final = re.compile(r"[A-Za-z0-9._~-]*\Z").match
-_BODY_BYTES: Final = KEY_BYTES - len("r1:") - len(":" + COMPENSATE)
+_SHORT_BYTES: Final = KEY_BYTES - len(COMPENSATE) + len(FORWARD)
+"""Most bytes of a forward key whose compensation still fits."""
 _PREFIX_BYTES: Final = KEY_BYTES - len("r2:") - len(":") - 64 - len(":" + COMPENSATE)
 
 
@@ -69,9 +67,12 @@ def key_of(
     """
     if not _plain(instance + event_id):  # one look for both: most ids need no encoding
         instance, event_id = encoded(instance), encoded(event_id)
-    body = f"{tenant}:{workflow}:{instance}:{state}:{action}:{_quoted(source)}{UNIT}{event_id}"
-    if len(body) <= _BODY_BYTES:
-        return f"r1:{body}:forward"
+    key = (
+        f"r1:{tenant}:{workflow}:{instance}:{state}:{action}:{_quoted(source)}%1F{event_id}:forward"
+    )
+    if len(key) <= _SHORT_BYTES:
+        return key
+    body = key[len("r1:") : -len(":" + FORWARD)]
     digest = blake2b(body.encode("ascii"), digest_size=32).hexdigest()
     return f"r2:{body[:_PREFIX_BYTES]}:{digest}:forward"
 

@@ -195,20 +195,23 @@ class Rounds:
         """Records by partition, in log order, of partitions that are still ours (P2)."""
         partitions = self._assignment.partitions
         runs: dict[Name, Pairs] = {}
-        reads = {}
+        name: Name = ("", -1)
+        pairs: Pairs = []
+        read: Callable[[Message, int], EventRecord | Fault] | None = None
         for message in messages:
             if message.error() is not None:
                 self._failed(message)
                 continue
-            name: Name = (message.topic(), message.partition())  # type: ignore[assignment]
-            pairs = runs.get(name)
-            if pairs is None:
+            topic, number = message.topic(), message.partition()
+            if number != name[1] or topic != name[0]:  # they come in stretches of one partition
+                name = (topic, number)  # type: ignore[assignment]
                 partition = partitions.get(name)
                 if partition is None or name in self._loads or name in self._stalled:
-                    continue
-                pairs = runs[name] = []
-                reads[name] = partition.reader.read
-            pairs.append((message, reads[name](message, name[1])))
+                    read = None
+                else:
+                    read, pairs = partition.reader.read, runs.setdefault(name, [])
+            if read is not None:
+                pairs.append((message, read(message, name[1])))
         cut = [
             (partitions[name], self._until_redrive(consumer, partitions[name], fresh))
             for name, pairs in runs.items()

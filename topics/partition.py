@@ -9,7 +9,7 @@ Source: org.apache.kafka.common.utils.Utils.murmur2 (seed 0x9747b28c), KIP-480 f
 """
 
 from collections.abc import Callable
-from struct import unpack_from
+from struct import Struct, unpack_from
 from typing import Final
 
 from refold.schemas.errors import InvariantViolation
@@ -17,6 +17,9 @@ from refold.schemas.errors import InvariantViolation
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
+_UNPACKED: Final = 64
+_UNPACK: Final = [Struct(f"<{words}I").unpack_from for words in range(_UNPACKED)]
+"""By number of whole words: to find the format of a key by its text costs as much as its hash."""
 _POSITIVE: Final = 0x7FFFFFFF
 """Java clears the sign bit; abs() would disagree for the lowest integer."""
 
@@ -54,7 +57,7 @@ def murmur2(key: bytes) -> int:
     length = len(key)
     hashed = (_SEED ^ length) & _MASK
     words = length >> 2
-    for word in unpack_from(f"<{words}I", key):
+    for word in _UNPACK[words](key) if words < _UNPACKED else unpack_from(f"<{words}I", key):
         mixed = word * _MULTIPLIER & _MASK
         mixed = (mixed ^ mixed >> 24) * _MULTIPLIER & _MASK
         hashed = (hashed * _MULTIPLIER & _MASK) ^ mixed

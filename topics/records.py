@@ -13,6 +13,7 @@ Source: CloudEvents 1.0.2, Kafka Protocol Binding, section 3.2; W3C Trace Contex
 import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -46,7 +47,7 @@ from refold.topics.attributes import (
     text_of,
     valueless,
 )
-from refold.topics.headers import Headers, headers_of
+from refold.topics.headers import Headers, RawHeaders, headers_of
 from refold.topics.partition import partition_of
 from refold.topics.times import Rfc3339
 
@@ -55,7 +56,19 @@ SPEC_VERSION: Final = b"1.0"
 RESERVED: Final = "refold."
 """Event types of the engine's own begin so; their source is `/refold/<role>/<who>`."""
 _PLAIN: Final = frozenset((*REQUIRED, "ce_time", "ce_tenant", "content-type"))
+_ORDER: Final = (
+    "ce_specversion",
+    "ce_id",
+    "ce_source",
+    "ce_type",
+    "ce_tenant",
+    "content-type",
+    "ce_time",
+    "traceparent",
+)
 _PLAIN_COUNT: Final = len(_PLAIN)
+_TRACED_COUNT: Final = _PLAIN_COUNT + 1
+_VERSION: Final = ("ce_specversion", SPEC_VERSION)
 EVENT_HEADERS: Final = _PLAIN | {
     "ce_subject",
     "ce_expectedstate",
@@ -79,6 +92,10 @@ COMMAND_HEADERS: Final = frozenset(
 _TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _CACHED: Final = 4096
 """Entries of each cache of decoded header values; a full one is emptied, so memory is bounded."""
+
+
+Pick = Callable[[RawHeaders], tuple[tuple[str, bytes | None], ...]]
+"""Puts headers into the order that `read` takes them in."""
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -122,44 +139,59 @@ class EventReader:
         self._types: dict[bytes | None, _Type] = {}
         self._sources: dict[bytes | None, _Source] = {}
         self._tenants: dict[bytes | None, str] = {}
+        self._seven: Pick = itemgetter(*range(_PLAIN_COUNT))
+        self._eight: Pick = itemgetter(*range(_TRACED_COUNT))
 
     def read(self, message: Message, partition: int) -> EventRecord | Fault:
         """The envelope of one record, or why it has none.
 
-        Written flat because it runs for every record: it takes the plain case, whose type, source
-        and tenant were seen before, and leaves all others to `judge`, which gives the same.
+        Written flat because it runs for every record: it takes the plain case, whose headers come
+        in the order of the last one and whose type, source and tenant were seen before, and
+        leaves all others to `judge`, which gives the same.
 
         Args:
             message: A record of the event topic, without error.
             partition: Partition it was read from; `misplaced` checks it, once an instance.
         """
         pairs = headers_of(message)
-        headers = dict(pairs)
-        key, value, trace = message.key(), message.value(), headers.get("traceparent")
+        trace: bytes | None = None
         try:
-            kind, reserved_type, body_of = self._types[headers["ce_type"]]
-            source, engine, identity_of = self._sources[headers["ce_source"]]
-            tenant = self._tenants[headers["ce_tenant"]]
-            raw_id: Any = headers["ce_id"]
-            raw_time: Any = headers["ce_time"]
+            if len(pairs) == _PLAIN_COUNT:
+                at_version, at_id, at_source, at_type, at_tenant, at_content, at_time = self._seven(
+                    pairs
+                )
+            else:
+                at_version, at_id, at_source, at_type, at_tenant, at_content, at_time, at_trace = (
+                    self._eight(pairs)
+                )
+                name, trace = at_trace
+                if name != "traceparent" or not _TRACE.match(trace) or len(pairs) != _TRACED_COUNT:  # type: ignore[arg-type]  # null is caught
+                    return self._learn(message, pairs)
+            kind, reserved_type, body_of = self._types[at_type[1]]
+            source, engine, identity_of = self._sources[at_source[1]]
+            tenant = self._tenants[at_tenant[1]]
+            raw_id: Any = at_id[1]
+            raw_time: Any = at_time[1]
+            key, value = message.key(), message.value()
             instance, event_id, time = key.decode(), raw_id.decode(), raw_time.decode()  # type: ignore[union-attr]  # null is caught
-        except (KeyError, AttributeError, UnicodeDecodeError):
-            return self.judge(message)
-        plain = _PLAIN_COUNT if trace is None else _PLAIN_COUNT + 1
+        except (KeyError, ValueError, TypeError, AttributeError, IndexError):
+            return self._learn(message, pairs)  # UnicodeDecodeError is a ValueError
         if (
-            len(headers) != plain
-            or len(pairs) != plain
-            or headers.get("ce_specversion") != SPEC_VERSION
-            or "content-type" not in headers
+            at_version != _VERSION
+            or at_id[0] != "ce_id"
+            or at_source[0] != "ce_source"
+            or at_type[0] != "ce_type"
+            or at_tenant[0] != "ce_tenant"
+            or at_content[0] != "content-type"
+            or at_time[0] != "ce_time"
             or (reserved_type and not engine)
             or not (key and raw_id and raw_time and value)
             or len(key) > ID_BYTES
             or len(raw_id) > ID_BYTES
             or len(raw_time) > ID_BYTES
             or not (instance.isprintable() and event_id.isprintable() and time.isprintable())
-            or (trace is not None and not _TRACE.match(trace))
         ):
-            return self.judge(message)
+            return self._learn(message, pairs)
         identity, body = identity_of(), body_of()
         identity.update(raw_id)
         body.update(value)
@@ -186,6 +218,18 @@ class EventReader:
             return self._read(message)
         except Refusal as refusal:
             return Fault(refusal.verdict, refusal.reason)
+
+    def _learn(self, message: Message, pairs: RawHeaders) -> EventRecord | Fault:
+        """Judge a record that is not the plain case, and take the order of its headers over."""
+        names = [name for name, _ in pairs]
+        wanted = _ORDER[: len(names)]
+        if len(names) >= _PLAIN_COUNT and sorted(names) == sorted(wanted):
+            pick: Pick = itemgetter(*map(names.index, wanted))
+            if len(names) == _PLAIN_COUNT:
+                self._seven = pick
+            else:
+                self._eight = pick
+        return self.judge(message)
 
     def misplaced(self, key: bytes, partition: int) -> Fault | None:
         """The fault of a record that another hash placed; asked when an instance is first seen.
@@ -316,7 +360,7 @@ class CommandWriter:
         key = send.key.encode()
         headers: Headers = [
             *head,
-            ("ce_id", b"%b/%d" % (key, attempt)),
+            ("ce_id", key + b"/1" if attempt == 1 else b"%b/%d" % (key, attempt)),
             ("idempotency-key", key),
             ("ce_time", self._time.of(fold_ms)),
         ]

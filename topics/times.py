@@ -16,12 +16,19 @@ class Rfc3339:
     def __init__(self) -> None:
         self._last_ms = -1
         self._last = b""
+        self._second, self._prefix = -1, b""
 
     def of(self, ms: int) -> bytes:
         """`2026-01-31T08:15:00.250Z` for milliseconds since the epoch, 0 or more."""
         if ms != self._last_ms:
-            self._last_ms, self._last = ms, rfc3339(ms).encode()
+            self._last_ms, self._last = ms, self._made(ms)
         return self._last
+
+    def _made(self, ms: int) -> bytes:
+        second, rest = divmod(min(max(ms, 0), MOST_MS), 1000)
+        if second != self._second:
+            self._second, self._prefix = second, rfc3339(ms).encode()[: -len(b"250Z")]
+        return b"%b%03dZ" % (self._prefix, rest)
 
 
 def rfc3339(ms: int) -> str:
