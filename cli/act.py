@@ -3,7 +3,7 @@
 Law of this module: says who and why, sends one event, and shows what the fold made of it.
 """
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from refold.cli.telling import Json, Tenant
 from refold.processors.clients import KafkaClients
 from refold.processors.engine_events import TERMINATE
 from refold.processors.inspection import not_found
-from refold.processors.operating import Act, Fate, Target, fate, redrive, send, terminate
+from refold.processors.operating import GOOD, Act, Fate, Target, fate, redrive, send, terminate
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.snapshots.upkeep import Upkeep
 from refold.topics.settings import Settings, load_settings
@@ -21,11 +21,10 @@ from refold.topics.settings import Settings, load_settings
 redrive_app = typer.Typer()
 terminate_app = typer.Typer()
 
-_DONE: Final = frozenset({"applied", "already", "duplicate"})
-
 Who = Annotated[str, typer.Option("--who", help="Your name: it stands on the log.")]
 Wait = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait for what becomes of it.")
+    float,
+    typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for what becomes of it."),
 ]
 
 
@@ -117,13 +116,14 @@ def _offsets(text: str) -> list[int]:
 
 def _do(settings: Settings, act: Act, wait_s: float, json_: bool) -> None:
     sent = send(KafkaClients(settings).publisher(), act)
-    with telling.queries_of(settings) as queries:
+    bound = f"waiting for what becomes of it, {wait_s:.0f} s at most"
+    with telling.queries_of(settings) as queries, telling.err.status(bound):
         found = fate(queries, act, sent, wait_s)
     if json_:
         telling.tell_json(found)
     else:
         _tell(act, found)
-    done = found.happened is not None and found.happened.verdict in _DONE
+    done = found.happened is not None and found.happened.verdict in GOOD
     if found.parked or not done:
         raise typer.Exit(1)
 

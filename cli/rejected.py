@@ -5,7 +5,7 @@ redriven is decided in `refold.topics.redrive`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from getpass import getuser
@@ -17,12 +17,12 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from refold.cli import telling
-from refold.processors.operating import Target, send
+from refold.processors.operating import GOOD, Target, send, verdicts
 from refold.processors.operating import redrive as release
 from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, ServerError, UsageError, unknown
 from refold.schemas.verdicts import Verdict
-from refold.snapshots.queries import PAGE_MOST, Since
+from refold.snapshots.queries import PAGE_MOST, EventView, Since
 from refold.topics.clients import (
     opened,
     publisher_config,
@@ -30,6 +30,7 @@ from refold.topics.clients import (
     transactional_producer_config,
 )
 from refold.topics.lookup import names_of
+from refold.topics.publisher import Delivered
 from refold.topics.redrive import SENT_AGAIN, Entry, RejectedLog, redrive
 from refold.topics.rejected import Coordinates
 from refold.topics.settings import Settings, load_settings
@@ -136,9 +137,16 @@ def redrive_(
         int, typer.Option(min=0, help="Version that parked instances go on with; 0: their own.")
     ] = 0,
     why: Annotated[str, typer.Option(help="Needed for parked records: it goes on the log.")] = "",
+    wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Wait so long for what becomes of them."),
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Send refused or undecodable records again, byte by byte, each once; release parked ones."""
+    """Send refused or undecodable records again, byte by byte, each once; release parked ones.
+
+    With --wait: prints the verdict of each, and ends with exit code 1 unless all were applied.
+    """
     if bool(where) == every:
         raise UsageError(
             Code.BAD_COMMAND_LINE,
@@ -163,15 +171,33 @@ def redrive_(
         for entry in entries
         if entry not in parked and (not every or entry.decision.verdict in SENT_AGAIN)
     ]
-    for outcome in redrive(
-        log, again, partial(_transactional, settings), partial(reader, settings)
-    ):
-        _tell(outcome.where, outcome.sent, f"redriven, attempt {outcome.attempt}", as_json)
+    acts = [
+        Act(each.where, f"redriven, attempt {each.attempt}" if each.sent else "", each.at)
+        for each in redrive(
+            log, again, partial(_transactional, settings), partial(reader, settings)
+        )
+    ]
     for entry in parked:
-        _tell(entry.where, _release(settings, workflow, entry, version, why), "released", as_json)
+        sent = _release(settings, workflow, entry, version, why)
+        at = Coordinates(sent.topic, sent.partition, sent.offset)
+        acts.append(Act(entry.where, "released", at))
+    found = _waited(settings, workflow, acts, wait) if wait else {}
+    good = [_tell(act, found, waited=bool(wait), as_json=as_json) for act in acts]
+    if not all(good):
+        raise typer.Exit(1)
 
 
-def _release(settings: Settings, workflow: str, entry: Entry, version: int, why: str) -> bool:
+class Act(msgspec.Struct, frozen=True):
+    """What was done about one record."""
+
+    where: Coordinates
+    done: str
+    """Empty: it had been done before."""
+    at: Coordinates | None
+    """Where the event that did it stands, if it was sent now."""
+
+
+def _release(settings: Settings, workflow: str, entry: Entry, version: int, why: str) -> Delivered:
     """Send the event that releases a parked instance; its id is the record's, so it counts once."""
     kept = entry.original
     tenant = dict(kept.headers).get("ce_tenant")
@@ -190,17 +216,42 @@ def _release(settings: Settings, workflow: str, entry: Entry, version: int, why:
     )
     act = release(target, getuser(), why, version=version)
     event_id = derived_id("redrive", str(entry.where), str(version))
-    send(opened(Producer, publisher_config(settings)), msgspec.structs.replace(act, id=event_id))
-    return True
+    producer = opened(Producer, publisher_config(settings))
+    return send(producer, msgspec.structs.replace(act, id=event_id))
 
 
-def _tell(where: Coordinates, sent: bool, what: str, as_json: bool) -> None:
-    place = f"{where.partition}:{where.offset}"
+def _waited(
+    settings: Settings, workflow: str, acts: Sequence[Act], wait_s: float
+) -> dict[tuple[int, int], EventView]:
+    places = [(act.at.partition, act.at.offset) for act in acts if act.at is not None]
+    title = f"waiting for verdicts, {wait_s:.0f} s at most"
+    try:
+        with telling.queries_of(settings) as queries, telling.bar(title) as progress:
+            return verdicts(queries, workflow, places, wait_s, progress)
+    except ServerError as away:  # what was sent stands on the log
+        telling.err.print(telling.plain(f"What became of them is not known: {away.what}"))
+        return {}
+
+
+def _tell(
+    act: Act, found: Mapping[tuple[int, int], EventView], *, waited: bool, as_json: bool
+) -> bool:
+    """Say what was done about a record and what became of it; False where that is not good."""
+    row = found.get((act.at.partition, act.at.offset)) if act.at is not None else None
+    verdict = row.verdict if row else None
+    place = f"{act.where.partition}:{act.where.offset}"
     if as_json:
-        typer.echo(json.dumps({"where": place, "sent": sent}))
+        told: dict[str, Any] = {"where": place, "sent": bool(act.done)}
+        if waited:
+            told |= {"verdict": verdict, "code": row.code if row else None}
+        typer.echo(json.dumps(told))
     else:
-        said = what if sent else "was already redriven"
-        _console.print(f"{place} {said}", markup=False)
+        said = act.done or "was already redriven"
+        if waited and act.at is not None:
+            why = f" {row.code}: {row.text}" if row and row.code else ""
+            said += f": {verdict or 'not folded in that time'}{why}"
+        _console.print(f"{place} {said}", markup=False, soft_wrap=True)
+    return not waited or act.at is None or verdict in GOOD
 
 
 def _log(settings: Settings, workflow: str) -> RejectedLog:

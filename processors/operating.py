@@ -7,7 +7,7 @@ has happened is another one. What became of it is what the fold decided, never w
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -20,12 +20,14 @@ from refold.schemas.codec import Codec
 from refold.schemas.envelope import derived_id
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.schemas.limits import id_fault
-from refold.snapshots.queries import Queries
+from refold.snapshots.queries import PAGE_MOST, EventView, Queries
 from refold.topics.failures import kafka_error
 from refold.topics.publisher import Delivered, Outcome, outcome_of
 from refold.topics.records import event_headers
 from refold.topics.specs import events_topic
 
+GOOD: Final = frozenset({"applied", "already", "duplicate"})
+"""Verdicts of an act, or of a record that was sent again, that did what was wanted."""
 DELIVERY_S: Final = 30.0
 POLL_S: Final = 0.1
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._@-]+")
@@ -184,10 +186,42 @@ def fate(queries: Queries, act: Act, sent: Delivered, wait_s: float) -> Fate:
                 if (row.partition, row.log_offset) == (sent.partition, sent.offset):
                     return told(happened_of_view(row), parked=_parked(queries, act))
             if monotonic() >= deadline_s:
-                return told(None, f"not folded within {wait_s:.0f} s: is a worker running?")
+                late = f"not folded within {wait_s:.0f} s: is a worker running, writing rows?"
+                return told(None, late)
             sleep(POLL_S)
     except ServerError as away:
         return told(None, f"it stands on the log; what became of it is not known: {away.what}")
+
+
+def verdicts(
+    queries: Queries,
+    workflow: str,
+    places: Sequence[tuple[int, int]],
+    wait_s: float,
+    progress: Callable[[int, int], None] = lambda folded, wanted: None,
+) -> dict[tuple[int, int], EventView]:
+    """Wait until records are folded; what became of each that is, by partition and offset.
+
+    Args:
+        queries: The event-log index.
+        workflow: Whose records.
+        places: Partition and offset of each on the event topic.
+        wait_s: Longest wait in seconds.
+        progress: Told how many are folded, of how many.
+
+    Raises:
+        ServerError: PostgreSQL is away.
+    """
+    deadline_s = monotonic() + wait_s
+    found: dict[tuple[int, int], EventView] = {}
+    while True:
+        left = [place for place in places if place not in found]
+        for row in queries.records(workflow, left[:PAGE_MOST]):
+            found[row.partition, row.log_offset] = row
+        progress(len(found), len(places))
+        if len(found) == len(places) or monotonic() >= deadline_s:
+            return found
+        sleep(POLL_S)
 
 
 def _parked(queries: Queries, act: Act) -> str:

@@ -274,6 +274,34 @@ class Queries:
         }
         return self._ask(question, values, Since)
 
+    def records(self, workflow: str, places: Sequence[tuple[int, int]]) -> Sequence[EventView]:
+        """What became of the records at these places, in log order; others are not folded yet.
+
+        Args:
+            workflow: Whose.
+            places: Partition and offset on its event topic; at most `PAGE_MOST`.
+        """
+        _bounded(max(1, len(places)))
+        question = sql.SQL("""
+            SELECT {columns} FROM {events}
+            WHERE (topic_id, partition, log_offset) IN (
+                SELECT p.topic_id, asked.partition, asked.log_offset
+                FROM unnest(%(partitions)s::int[], %(offsets)s::bigint[])
+                    AS asked (partition, log_offset)
+                JOIN {partitions} p
+                    ON p.workflow = %(workflow)s AND p.partition = asked.partition)
+            ORDER BY partition, log_offset""").format(
+            columns=_columns(EventView),
+            events=sql.Identifier(self._views, "events"),
+            partitions=sql.Identifier(self._views, "partitions"),
+        )
+        values = {
+            "workflow": workflow,
+            "partitions": [each[0] for each in places],
+            "offsets": [each[1] for each in places],
+        }
+        return self._ask(question, values, EventView)
+
     def rejected(
         self,
         workflow: str,

@@ -8,10 +8,12 @@ moment fences the first, so that of two requests one sends and the other finds i
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from msgspec.structs import replace
 
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.schemas.verdicts import Decision, Verdict
@@ -58,6 +60,8 @@ class Redriven(msgspec.Struct, frozen=True):
     """Attempt that is on its way: 2 for the first redrive."""
     sent: bool
     """False: it had been redriven already."""
+    at: Coordinates | None = None
+    """Where it stands now, if it was sent by this request."""
 
 
 class RejectedLog:
@@ -221,7 +225,8 @@ def _redrive_partition(
         done = _redriven_since(log.events, partition, group, reader)
         producer.begin_transaction()
         outcomes = []
-        for entry, kept in zip(group, whole, strict=True):
+        stands: dict[int, Coordinates] = {}
+        for place, (entry, kept) in enumerate(zip(group, whole, strict=True)):
             mark = (kept.origin, kept.attempt + 1)
             sent = mark not in done
             if sent:
@@ -232,9 +237,11 @@ def _redrive_partition(
                     kept.key,
                     partition=partition,
                     headers=redrive_headers(kept, kept.headers),
+                    on_delivery=partial(_stands, stands, place),
                 )
             outcomes.append(Redriven(entry.where, kept.origin, kept.attempt + 1, sent))
         producer.commit_transaction(ANSWER_S)
+        producer.flush(ANSWER_S)  # hands over the reports that say where each stands
     except KafkaException as failure:
         if failure.args[0].fatal():
             raise ServerError(
@@ -243,7 +250,16 @@ def _redrive_partition(
                 "Look at `refold rejected list` again.",
             ) from failure
         raise kafka_error(failure, f"redriving to {log.events}[{partition}]") from failure
-    return outcomes
+    return [replace(each, at=stands.get(place)) for place, each in enumerate(outcomes)]
+
+
+def _stands(
+    stands: dict[int, Coordinates], place: int, error: KafkaError | None, message: Message
+) -> None:
+    """Take in a delivery report; what failed fails the transaction, which tells of it."""
+    if error is None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        stands[place] = Coordinates(topic or "", partition or 0, offset or 0)
 
 
 def _redriven_since(

@@ -56,3 +56,23 @@ def test_without_postgresql_the_list_stands_and_says_what_is_not_known(
     monkeypatch.setenv("REFOLD_POSTGRES_DSN", "postgresql://127.0.0.1:1/none?connect_timeout=1")
     assert now(refold) == {"too-early": None, "unlucky": None}
     assert "What became of them is not known" in refold("rejected", "list", "order")[2]
+
+
+def test_a_redrive_that_waits_says_what_became_of_each_record(world: World, refold: Run) -> None:
+    reject(world)
+    line = ("rejected", "redrive", "order", "--all", "--verdict", "refused")
+    code, _, told = refold(*line, "--wait", "0.1")
+    assert code == 1
+    assert "redriven, attempt 2: not folded in that time" in told
+    with world.working(FRAGILE):
+        world.until(lambda: world.counts()["refused"] == 2, "the second refusal")
+        world.publish(("too-early", "p2", OrderPlaced(items=("pen",), total=1)))
+        code, out, _ = refold(*line, "--wait", "20", "--json")
+        (row,) = map(json.loads, out.splitlines())
+        assert (code, row["sent"], row["verdict"]) == (0, True, "applied")
+        code, _, told = refold(*line, "--wait", "20")
+        assert code == 0
+        assert "was already redriven" in told
+        parked = ("rejected", "redrive", "order", "0:2", "--why", "a test", "--wait", "20")
+        code, _, told = refold(*parked)
+    assert "released: applied" in told
