@@ -202,9 +202,10 @@ class Rounds:
             if message.error() is not None:
                 self._failed(message)
                 continue
-            topic, number = message.topic(), message.partition()
-            if number != name[1] or topic != name[0]:  # they come in stretches of one partition
-                name = (topic, number)  # type: ignore[assignment]
+            if (
+                message.partition() != name[1] or message.topic() != name[0]
+            ):  # they come in stretches
+                name = (message.topic(), message.partition())  # type: ignore[assignment]
                 partition = partitions.get(name)
                 if partition is None or name in self._loads or name in self._stalled:
                     read = None
