@@ -5,6 +5,7 @@ before anything is sent; the outcome decides the exit code.
 """
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -17,8 +18,11 @@ from refold.processors.definition import Workflow
 from refold.schemas.codec import Codec
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.queries import EventView
+from refold.topics.clients import reader
+from refold.topics.lookup import names_of
 from refold.topics.publisher import Delivered, Draft, Outcome, Publisher
-from refold.topics.settings import load_settings
+from refold.topics.redrive import Entry, RejectedLog
+from refold.topics.settings import Settings, load_settings
 
 app = typer.Typer(no_args_is_help=True, help="Send one event, and see what became of it.")
 _console = Console(stderr=True)
@@ -77,20 +81,77 @@ def show(
     event_id: Annotated[str, typer.Argument(metavar="ID", help="ce_id of the event.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Say what became of an event: every record with this identity, from PostgreSQL's index."""
-    with telling.queries_of(load_settings()) as queries:
+    """Say what became of an event: every record with this identity, from PostgreSQL's index.
+
+    A record whose envelope was refused has no identity there: it is looked for on the decision
+    logs, by its headers as they came.
+    """
+    settings = load_settings()
+    with telling.queries_of(settings) as queries:
         rows = queries.event(source, event_id)
     if not rows:
-        raise UsageError(
-            Code.NOT_FOUND,
-            f"no record of event {event_id!r} from {source!r} was folded, or its row was pruned.",
-            "A record without a readable envelope is in `refold rejected list`.",
-        )
+        _tell_refused(_refused(settings, source, event_id), as_json=as_json)
+        return
     if as_json:
         telling.tell_json(rows)
         return
     for row in rows:
         telling.tell(**_told(row))
+
+
+def _refused(settings: Settings, source: str, event_id: str) -> list[tuple[str, Entry]]:
+    """Decisions about records that bear this identity in their headers, with their workflow.
+
+    Raises:
+        UsageError: NOT_FOUND.
+    """
+    read = partial(reader, settings)
+    looking = read()
+    try:
+        workflows = names_of(looking, settings.namespace, "rejected")
+    finally:
+        looking.close()
+    wanted = [("ce_source", source.encode()), ("ce_id", event_id.encode())]
+    found = [
+        (workflow, entry)
+        for workflow in workflows
+        for log in [RejectedLog(settings.namespace, workflow, read)]
+        for partition in log.partitions()
+        for entry in log.entries(partition)
+        if all(header in entry.original.headers for header in wanted)
+    ]
+    if not found:
+        raise UsageError(
+            Code.NOT_FOUND,
+            f"no record of event {event_id!r} from {source!r} was folded or rejected, or its row"
+            " was thinned.",
+            "A record without these headers is in `refold rejected list`.",
+        )
+    return found
+
+
+def _tell_refused(found: list[tuple[str, Entry]], *, as_json: bool) -> None:
+    told = [
+        {
+            "workflow": workflow,
+            "record": str(entry.original.source),
+            "verdict": entry.decision.verdict.value,
+            "code": entry.decision.reason.code.value,
+            "text": entry.decision.reason.text,
+            "kept": f"{entry.where.partition}:{entry.where.offset}",
+        }
+        for workflow, entry in found
+    ]
+    if as_json:
+        telling.tell_json(told)
+        return
+    for each in told:
+        telling.tell(
+            record=each["record"],
+            verdict=each["verdict"],
+            why=f"{each['code']}: {each['text']}",
+            kept=f"refold rejected show {each['workflow']} {each['kept']}",
+        )
 
 
 def _told(row: EventView) -> dict[str, object]:
