@@ -1,7 +1,9 @@
 """Cuts and flushes: the marker never passes the rows (P20)."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from msgspec.structs import replace
 
 from refold.examples.order import order
@@ -10,9 +12,12 @@ from refold.processors.digest import beginning
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
 from refold.processors.partition import Partition
-from refold.processors.saver import CutJob, FlushJob, ReleaseJob, Saver
+from refold.processors.saver import CutJob, Done, FlushJob, ReleaseJob, Saver
 from refold.schemas.errors import Code, ServerError
+from refold.schemas.verdicts import Activate
 from refold.topics.records import EventReader
+
+OLDER, NEWER = (cast(Any, SimpleNamespace(tenant="acme", id="o-1", version=n)) for n in (1, 2))
 
 
 class Given:
@@ -145,3 +150,44 @@ def test_a_cut_behind_a_flush_that_met_other_rows_is_not_written() -> None:
     assert not keeping.settle(done[0], partition), "the partition is to be taken again"
     taken_again = replace(cut, epoch=2)
     assert saver._do(taken_again).good, "a new epoch knows where the rows stand"
+
+
+def saved_once(keeping: Keeper, partition: Partition, given: Given) -> CutJob:
+    """Its only instance is on its way, and is folded again meanwhile."""
+    partition.held = {("acme", "o-1"): OLDER}
+    partition.dirty, partition.counts = dict(partition.held), {"applied": 10}
+    keeping.save(partition)
+    overlay = partition.overlay()
+    overlay.position, overlay.counts = 20, {"applied": 10}
+    overlay.instances = {("acme", "o-1"): NEWER}
+    overlay.activations = [Activate(15, 1, "f", 1, "", 1)]
+    partition.merge(overlay, 0.0, rows=True)
+    cut = given.jobs[-1]
+    assert isinstance(cut, CutJob)
+    return cut
+
+
+def test_a_cut_holds_what_stood_when_it_was_taken() -> None:
+    """P15: it is encoded on another thread, while the fold goes on."""
+    given = Given()
+    cut = saved_once(keeper(given), partition_at(10), given)
+
+    assert list(cut.records) == [OLDER]
+    assert (cut.marker, cut.counts, list(cut.activations)) == (10, {"applied": 10}, [])
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_an_instance_that_changed_while_its_save_was_under_way_is_saved_as_it_is_now(
+    *, good: bool
+) -> None:
+    """P15, P16: the newer record is dirty, whatever became of the older one's save."""
+    given = Given()
+    keeping, partition = keeper(given), partition_at(10)
+    cut = saved_once(keeping, partition, given)
+    error = None if good else ServerError(Code.POSTGRES_AWAY, "PostgreSQL is away.", "Wait.")
+    for job in given.jobs:
+        assert keeping.settle(Done(job, good, error, 0.0), partition)
+
+    assert partition.dirty == partition.touched == {("acme", "o-1"): NEWER}
+    assert partition.saving == {}
+    assert partition.marker == (cut.marker if good else 0)
