@@ -202,9 +202,8 @@ class Rounds:
             if message.error() is not None:
                 self._failed(message)
                 continue
-            if (
-                message.partition() != name[1] or message.topic() != name[0]
-            ):  # they come in stretches
+            # They come in stretches of one partition.
+            if message.partition() != name[1] or message.topic() != name[0]:
                 name = (message.topic(), message.partition())  # type: ignore[assignment]
                 partition = partitions.get(name)
                 if partition is None or name in self._loads or name in self._stalled:
