@@ -133,3 +133,42 @@ def test_a_damaged_newest_snapshot_is_folded_again_from_an_older_one(
     world.fold()
     assert refold("verify", SPEC)[0] == 0
     assert world.counts()["applied"] == 10
+
+
+def test_a_rebuild_that_is_forced_fences_an_idle_worker_which_takes_the_partition_back(
+    world: World, refold: Run
+) -> None:
+    world.orders(6)
+    with world.working():
+        world.until_saved()
+        world.sql("DELETE FROM refold.workflow_instance")
+        code, told, _ = refold("rebuild", SPEC, "-p", "0", "--force", "--json")
+        assert code == 0
+        assert json.loads(told)["instances"] == 6
+        assert len(world.states()) == 6
+        world.orders(3, first=6)
+        world.until_saved()
+        ((epoch,),) = world.sql("SELECT epoch FROM refold.workflow_partition")
+    keys = world.committed(f"{world.namespace}.order.commands")
+    assert epoch == 3, "the worker's, the rebuild's, the worker's again"
+    assert len(set(keys)) == len(keys) == 9 * 2
+    assert len(world.states()) == 9
+    assert refold("verify", SPEC)[0] == 0
+
+
+def test_a_rebuild_that_is_forced_under_load_is_whole_or_refused_and_costs_nothing(
+    world: World, refold: Run
+) -> None:
+    """The worker takes its partition back as soon as it meets the fence, before or after."""
+    codes = []
+    with world.working():
+        for turn in range(5):
+            world.orders(40, first=turn * 40)
+            code, _, told = refold("rebuild", SPEC, "-p", "0", "--force")
+            codes.append(code)
+            assert code == 0 or "nothing was changed" in told, told
+        world.until_saved()
+    keys = world.committed(f"{world.namespace}.order.commands")
+    assert len(set(keys)) == len(keys) == 200 * 2
+    assert set(codes) <= {0, 1}
+    assert refold("verify", SPEC)[0] == 0
