@@ -88,6 +88,8 @@ class Worker:
             clock,
         )
         self._transactor: Transactor | None = None
+        self._produce_at_s = 0.0
+        """When a producer may be asked for again that Kafka refused."""
 
     def stop(self) -> None:
         """Ask the loop to finish: last cut, partitions given back, group left. Any thread."""
@@ -138,7 +140,8 @@ class Worker:
     def _turn(self, consumer: Consumer) -> None:
         """One turn of the loop: settle what other threads did, then one batch."""
         assignment = self._assignment
-        if assignment.retired or self._transactor is None:
+        finished = assignment.retired or self._transactor is None
+        if finished and self._clock() >= self._produce_at_s:
             self._new_producer()
         self._settle()
         messages = self._gather(consumer)
@@ -190,6 +193,7 @@ class Worker:
         except ServerError as error:
             _LOG.warning("no producer yet", error=str(error))
             transactor.leave()
+            self._produce_at_s = self._clock() + self.options.retry_s
             return
         self._transactor = transactor
         self._assignment.restart()

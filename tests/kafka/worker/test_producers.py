@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from tests.kafka.worker.ports import before, changed
+from tests.kafka.worker.ports import Away, before, changed
 from tests.kafka.worker.stage import Stage, codes
 
 from refold.examples.order.graph import Reserved
@@ -51,6 +51,27 @@ def test_p6_after_a_commit_without_an_answer_every_partition_is_taken_again(
         f"{each}/{state}" for each in (first, other) for state in ("reserving", "charging")
     )
     assert two.counts() == {"applied": 4}
+
+
+def test_b014_a_producer_that_is_refused_is_asked_for_again_after_a_pause(one: Stage) -> None:
+    """B014: missing rights on its ids make no endless loop, and are made good without a restart."""
+    made: list[str] = []
+    refused = Away(
+        10**6, KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    )
+    wrap = changed(
+        producer={"init_transactions": before(refused)}, clients={"producer": before(made.append)}
+    )
+    one.place("o-1")
+    with one.working(wrap=wrap, retry_s=0.5, gather_s=0.001) as worker:
+        one.until(lambda: len(made) > 1, "a second try")
+        tries, since_s = len(made), worker.health.status.at_s
+        one.until(lambda: worker.health.status.at_s > since_s + 2.0, "two seconds of turns")
+        more = len(made) - tries
+        assert more <= (worker.health.status.at_s - since_s) / 0.5 + 2
+        refused.left = 0
+        one.until_saved()
+    assert one.sent() == ["o-1/reserving"]
 
 
 def predecessor(stage: Stage, identity: str) -> Producer:
