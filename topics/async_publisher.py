@@ -13,6 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from refold.schemas.errors import Code, ServerError
+from refold.topics.announcing import announce
 from refold.topics.clients import opened, publisher_config
 from refold.topics.publisher import (
     DELIVERY_S,
@@ -52,6 +53,8 @@ class AsyncPublisher:
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
     ) -> None:
+        self._settings = settings
+        self._workflow = workflow
         self._registry = registry_of(settings.schemas)
         self._packer = Packer(settings.namespace, workflow, source, tenant, self._registry)
         self._timeout_s = timeout_s
@@ -59,6 +62,10 @@ class AsyncPublisher:
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="refold-publisher", daemon=True)
         self._poller.start()
+
+    async def announce(self, *types: type) -> list[str]:
+        """As `Publisher.announce`, on another thread."""
+        return await asyncio.to_thread(announce, self._settings, self._workflow, types)
 
     async def send(self, draft: Draft) -> Outcome:
         """Publish one event and wait until its outcome is known, or cannot be.

@@ -22,6 +22,7 @@ from refold.schemas.framing import to_confluent
 from refold.schemas.limits import id_fault
 from refold.schemas.types import Command
 from refold.schemas.verdicts import Reason
+from refold.topics.announcing import announce
 from refold.topics.attributes import RESERVED_SOURCE
 from refold.topics.clients import opened, publisher_config
 from refold.topics.headers import Headers
@@ -232,11 +233,25 @@ class Publisher:
         tenant: str = "",
         timeout_s: float = DELIVERY_S,
     ) -> None:
+        self._settings = settings
+        self._workflow = workflow
         registry = registry_of(settings.schemas)
         self._packer = Packer(settings.namespace, workflow, source, tenant, registry)
         self.topic = self._packer.topic
         self._timeout_s = timeout_s
         self._producer = opened(Producer, publisher_config(settings, int(timeout_s * 1000)))
+
+    def announce(self, *types: type) -> list[str]:
+        """Put the schemas of event types where readers find them: `refold.topics.announcing`.
+
+        Wanted by a service whose types are newer than what `refold topics create` has seen: an
+        event whose schema nobody finds is kept and parks its instance until it is there.
+
+        Raises:
+            DefinitionError: SCHEMA_INCOMPATIBLE, older events could not be read; nothing written.
+            ServerError: KAFKA_AWAY, KAFKA_REFUSED, TOPIC_MISSING, or the registry's.
+        """
+        return announce(self._settings, self._workflow, types)
 
     def send(self, draft: Draft) -> Outcome:
         """Publish one event and wait until its outcome is known, or cannot be.
