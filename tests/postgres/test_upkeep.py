@@ -1,6 +1,6 @@
 """Upkeep: verify reads one moment, rebuild is one cut, thinning is bounded, versions are kept."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import pytest
@@ -47,6 +47,42 @@ def test_verify_reads_marker_digests_and_one_hash_for_each_instance(
         SnapshotHash("acme", "order-1", 2, newer.hash, 11),
         SnapshotHash("acme", "order-2", 1, first[0].hash, 0),
     ]
+
+
+class Interrupted(dict[str, bytes]):
+    """Statements before one of which something happens, once."""
+
+    def __init__(
+        self, statements: Mapping[str, bytes], name: str, what: Callable[[], None]
+    ) -> None:
+        super().__init__(statements)
+        self._name, self._what = name, [what]
+
+    def __getitem__(self, name: str) -> bytes:
+        if name == self._name and self._what:
+            self._what.pop()()
+        return super().__getitem__(name)
+
+
+def test_verify_reads_one_moment_while_a_worker_saves_and_prunes(
+    store: PostgresStore, upkeep: Upkeep
+) -> None:
+    """P22: the version that the marker is about is there, although it goes in between."""
+    row = claimed(store)
+    first = snapshot("order-1", 1, 0)
+    assert store.save(cut(row, 10, [first]))
+
+    def work() -> None:
+        for version in range(2, 7):
+            here = msgspec.structs.replace(row, marker=10 * (version - 1))
+            newer = snapshot("order-1", version, here.marker, b"newer")
+            assert store.save(cut(here, here.marker + 10, [newer]))
+        assert store.prune(TOPIC, 0, row.workflow, [("acme", "order-1")])
+
+    upkeep._sql = Interrupted(upkeep._sql, "hashes", work)
+    read = upkeep.partition_hashes(TOPIC, 0)
+    assert read.row.marker == 10
+    assert read.instances == [SnapshotHash("acme", "order-1", 1, first.hash, 0)]
 
 
 def test_verify_of_a_partition_that_nobody_claimed_says_so(upkeep: Upkeep) -> None:

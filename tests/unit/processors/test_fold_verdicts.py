@@ -218,6 +218,26 @@ def test_fold_time_never_falls() -> None:
     assert driver.instance("c").fold_ms == driver.now_ms - 1
 
 
+def test_fold_time_never_falls_whatever_the_verdict() -> None:
+    """P25: an instance that is parked, told again or ended late grows no younger either."""
+    driver = opened()
+    first = driver.now_ms - 1
+    driver.now_ms -= 60_000
+    found = [
+        (driver.send("c", event).verdict, driver.instance("c").fold_ms)
+        for event in (Opened(10.0), Raised(0.0), Noted("behind"))
+    ]
+    assert found == [(each, first) for each in (Verdict.ALREADY, Verdict.PARKED, Verdict.PARKED)]
+    assert driver.redrive("c").verdict is Verdict.APPLIED
+    assert driver.instance("c").fold_ms == first
+    ended = opened()
+    ended.send("c", Closed())
+    last = ended.now_ms - 1
+    ended.now_ms -= 60_000
+    assert ended.send("c", Noted("late")).verdict is Verdict.LATE
+    assert ended.instance("c").fold_ms == last
+
+
 def test_a_third_parameter_is_the_step() -> None:
     class Ticket(Context):
         number: str = ""
