@@ -5,7 +5,7 @@ is paused from the moment it is assigned until its take has ended well; what the
 is given back with a last cut, what it says is lost is dropped without a word.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -21,9 +21,10 @@ from refold.processors.fold import FOLD_VERSION
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
 from refold.processors.ownership import Contested, Taken, Taker
-from refold.processors.partition import Partition, Phase
+from refold.processors.partition import Name, Partition, Phase
 from refold.processors.saver import NoteJob, ReleaseJob, Saver
 from refold.processors.troubles import diverged
+from refold.processors.turns import Turns
 from refold.schemas.errors import (
     FenceError,
     RecordError,
@@ -35,7 +36,6 @@ from refold.snapshots.model import CRASH_LOOP_CLAIMS
 from refold.topics.records import EventReader
 
 _LOG = structlog.get_logger("refold.assignment")
-Name = tuple[str, int]
 LONGEST_PAUSE_S = 30.0
 
 
@@ -80,6 +80,8 @@ class Assignment:
         """Parked instances as last counted."""
         self.unchecked: ServerError | None = None
         """Why the last check of what is owned could not be made."""
+        self.turns = Turns(options.batch_records, clock)
+        """Recovering partitions that are paused until the loop has time for them."""
         self.consumer: Consumer | None = None
         self.joined = False
         """True from the group's first answer until it says that everything is lost."""
@@ -103,6 +105,14 @@ class Assignment:
     def workflow(self, topic: str) -> str:
         """Name of the workflow whose event topic this is."""
         return self._topics[topic].name
+
+    def next_turns(self, held_back: Collection[Name]) -> list[Partition]:
+        """Recovering partitions whose turn begins now: they are paused still.
+
+        Args:
+            held_back: Those that wait for something else.
+        """
+        return self.turns.due(self.partitions, held_back)
 
     def lag(self, partition: Partition) -> int:
         """Records between the position and the end as the client last heard it; loop only."""
@@ -275,12 +285,13 @@ class Assignment:
         self._enter(name, taken) if pause_s == 0.0 else None
 
     def _enter(self, name: Name, taken: Taken) -> None:
-        """Seek and resume: the partition's records come with the next consume."""
+        """Seek, and resume: records come with the next consume, or when it is its turn."""
         assert self.consumer is not None  # noqa: S101  # nothing is assigned without one
         place = TopicPartition(name[0], name[1], taken.start.position)
         try:
             self.consumer.seek(place)
-            self.consumer.resume([place])
+            if taken.start.position >= taken.start.silent_to:
+                self.consumer.resume([place])
         except KafkaException as failure:
             _LOG.info("not ready to seek", partition=name[1], error=str(failure))
             self.waiting[name].retry_at_s = self._clock() + 0.05
@@ -296,6 +307,8 @@ class Assignment:
             return
         del self.waiting[name]
         self.partitions[name] = partition
+        if partition.silent:
+            self.turns.waiting.add(name)
         _LOG.info(
             "taken",
             topic=name[0],
@@ -394,6 +407,7 @@ class Assignment:
     def _forget(self, name: Name) -> None:
         self.alarms.pop(name, None)
         self.parked.pop(name, None)
+        self.turns.waiting.discard(name)
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._keeper.forget(partition)

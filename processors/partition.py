@@ -17,6 +17,8 @@ from refold.schemas.verdicts import Activate, Decision
 from refold.snapshots.model import EventRow, ResolvedRow
 from refold.topics.records import EventReader
 
+Name = tuple[str, int]
+"""(topic, partition number)."""
 Key = tuple[str, str]
 """(tenant, instance id): identity within one workflow."""
 
@@ -99,7 +101,7 @@ class Partition:
     careful: int = 0
     """Good records that are still to be folded one by one, after takes without progress (P12)."""
     taken_s: float = 0.0
-    """When its fold began here."""
+    """When its fold began here: its turn, for one that recovers."""
     dirty_since_s: float = 0.0
     """When the first record past the last cut was folded; likewise the next for the flush."""
     touched_since_s: float = 0.0
@@ -110,7 +112,7 @@ class Partition:
         return self.reader.partitions
 
     @property
-    def name(self) -> tuple[str, int]:
+    def name(self) -> Name:
         """(topic, partition number)."""
         return self.topic, self.number
 

@@ -14,14 +14,14 @@ from time import monotonic
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from refold.processors.assignment import Assignment, Name
+from refold.processors.assignment import Assignment
 from refold.processors.batch import Released, fold_run, past
 from refold.processors.divergence import LINES_MOST
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
-from refold.processors.partition import Key, Overlay, Partition
+from refold.processors.partition import Key, Name, Overlay, Partition
 from refold.processors.payloads import Fetching, Payloads, run_end
 from refold.processors.suspects import Suspects
 from refold.processors.transaction import Aborted, Transactor
@@ -127,11 +127,12 @@ class Rounds:
             partition = self._assignment.partitions.get(name)
             if partition is not None:
                 self._resume(partition)
+        for partition in self._assignment.next_turns(self._held_back()):
+            self._resume(partition)
 
     def trouble(self, partition: Partition) -> ServerError | None:
         """What a partition waits for before it can be folded on, None if nothing is known."""
-        stalled = self._stalled.get(partition.name)
-        return None if stalled is None else stalled[1]
+        return self._stalled.get(partition.name, (0.0, None))[1]
 
     def close(self) -> None:
         """End the threads that work beside the loop."""
@@ -296,7 +297,6 @@ class Rounds:
             len(pairs),
         )
         overlay = partition.overlay()
-        rows = self._options.rows
         try:
             self._timed(partition, overlay, pairs[:ends], None, run.released)
         except RefoldError as error:
@@ -307,7 +307,7 @@ class Rounds:
         overlay.close()
         if ends < len(pairs):
             overlay.position = max(overlay.position, partition.silent_to)
-        partition.merge(overlay, self._clock(), rows=rows)
+        partition.merge(overlay, self._clock(), rows=self._options.rows)
         difference = partition.diverged()
         if difference is not None:
             self._assignment.diverge(partition, difference)
@@ -478,10 +478,12 @@ class Rounds:
         except KafkaException as failure:  # a gap must not open: begin again from the marker
             self._assignment.drop(partition.name, f"it could not be put back: {failure}")
 
+    def _held_back(self) -> set[Name]:
+        return {*self.throttled, *self._loads, *self._stalled, *self._assignment.turns.waiting}
+
     def _resume(self, partition: Partition) -> None:
         consumer, name = self._assignment.consumer, partition.name
-        held_back = name in self.throttled or name in self._loads or name in self._stalled
-        if consumer is not None and not held_back:  # else the last of the reasons resumes it
+        if consumer is not None and name not in self._held_back():  # else its last reason does
             place = TopicPartition(partition.topic, partition.number, partition.position)
             try:
                 consumer.seek(place)
