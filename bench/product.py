@@ -77,13 +77,17 @@ class Deployment:
 
     def folded(self) -> int:
         """Records below the group's committed offsets, all partitions together."""
+        return sum(self.committed().values())
+
+    def committed(self) -> dict[int, int]:
+        """The group's committed offset of each partition, 0 where it has none."""
         wanted = [TopicPartition(wire.EVENTS, p) for p in range(workload.PARTITIONS)]
         request = [ConsumerGroupTopicPartitions(self.group, wanted)]
         try:
             answer = self._admin.list_consumer_group_offsets(request)[self.group].result(10)
         except KafkaException:
-            return 0  # the coordinator does not know the group yet
-        return sum(max(0, found.offset) for found in answer.topic_partitions)
+            return {}  # the coordinator does not know the group yet
+        return {each.partition: max(0, each.offset) for each in answer.topic_partitions}
 
     def query(self, text: str) -> list[tuple[object, ...]]:
         """Rows of a constant query on the deployment's schema."""

@@ -17,8 +17,14 @@ from bench.limits import wire
 from bench.openloop import sending
 from bench.servers import Servers
 
+SAVES_SOON = {"snapshot_max_age_s": "1"}
+"""Of the worker before the victim: its last cut must not be cut short, or the tail is longer."""
 NO_SNAPSHOTS = {"takeover_budget_s": "3600", "snapshot_max_age_s": "3600"}
 STEP_TIMEOUT_S = 120.0
+GO_ON_TIMEOUT_S = 30.0
+"""Longest wait for the last partition to go on."""
+SEEN_S = 1.0
+"""For the reader to see what was committed."""
 
 
 class Takeover(NamedTuple):
@@ -47,8 +53,9 @@ def measure(servers: Servers, live: int, victim: Mapping[str, str], logs: Path) 
     workload.renew(servers.bootstrap, wire.EVENTS)
     with product.fresh(servers, "w1") as deployment:
         workload.write(servers.bootstrap, wire.EVENTS, wire.events(live, moved_on=False))
-        with deployment.worker(logs / "takeover-first", {}) as worker:
-            fault = worker.until_folded(live, STEP_TIMEOUT_S) or worker.stop().fault
+        with deployment.worker(logs / "takeover-first", SAVES_SOON) as worker:
+            fault = worker.until_folded(live, STEP_TIMEOUT_S)
+            fault = fault or worker.until_saved(live, STEP_TIMEOUT_S) or worker.stop().fault
         if fault:
             return Takeover(0.0, 0.0, 0.0, 0, fault)
         with deployment.worker(logs / "takeover-victim", victim) as worker:
@@ -73,10 +80,11 @@ def _kill(
         behind = deployment.folded() - deployment.saved()
         killed = time.monotonic_ns()
         worker.kill()
+        left = deployment.committed()
         with deployment.worker(logs / "takeover-successor", {}) as successor:
             detected = members.until_another(before, STEP_TIMEOUT_S)
             if detected:
-                time.sleep(8.0)
+                _until_all_went_on(deployment, left)
             words = "" if successor.process.is_running() else successor.process.last_words()
             seen = latency.seen_by(reader)
             successor.stop()
@@ -87,11 +95,26 @@ def _kill(
         if at > detected:
             first.setdefault(partition, at)
     if not first:
-        return Takeover(0.0, 0.0, 0.0, behind, words or "no new command within 8 s")
+        return Takeover(
+            0.0, 0.0, 0.0, behind, words or f"no new command within {GO_ON_TIMEOUT_S:.0f} s"
+        )
     waits = [(at - detected) / 1e9 for at in first.values()]
     whole = len(first) == workload.PARTITIONS
-    fault = "" if whole else f"only partitions {sorted(first)} went on within 8 s"
+    fault = (
+        "" if whole else f"only partitions {sorted(first)} went on within {GO_ON_TIMEOUT_S:.0f} s"
+    )
     return Takeover((detected - killed) / 1e9, min(waits), max(waits), behind, fault)
+
+
+def _until_all_went_on(deployment: product.Deployment, left: Mapping[int, int]) -> None:
+    """Waits until every partition is committed further than the victim left it, and is seen."""
+    deadline = time.monotonic() + GO_ON_TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = deployment.committed()
+        if all(found.get(number, 0) > offset for number, offset in left.items()):
+            break
+        time.sleep(product.POLL_S)
+    time.sleep(SEEN_S)
 
 
 class Members:
