@@ -23,7 +23,7 @@ from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Name, Overlay, Partition
 from refold.processors.payloads import Fetching, Payloads, run_end
-from refold.processors.suspects import Suspects
+from refold.processors.suspects import SUSPECT_TIMES, Suspects
 from refold.processors.transaction import Aborted, Transactor
 from refold.processors.troubles import not_marked, out_of_range, reading_back
 from refold.processors.vocabulary import Vocabulary
@@ -39,8 +39,6 @@ _LOG = structlog.get_logger("refold.rounds")
 LOAD_S = 1.0
 """P11: loads of a round that take longer let the loop poll meanwhile."""
 CAREFUL_AFTER_ABORTS = 2
-SUSPECT_TIMES = 2
-"""A record may end one worker by chance; the second time it is the record."""
 
 Pairs = list[tuple[Message, EventRecord | Fault]]
 _BLAMED = frozenset(
@@ -121,8 +119,7 @@ class Rounds:
                     self._resume(asked)
             elif partition is not None:  # taken anew meanwhile: those records are of another time
                 self._resume(partition)
-        now_s = self._clock()
-        for name in [each for each, (at_s, _) in self._stalled.items() if now_s >= at_s]:
+        for name in [each for each, (at_s, _) in self._stalled.items() if self._clock() >= at_s]:
             del self._stalled[name]
             partition = self._assignment.partitions.get(name)
             if partition is not None:

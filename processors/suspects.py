@@ -17,6 +17,8 @@ from refold.snapshots.ports import Store
 
 _LOG = structlog.get_logger("refold.suspects")
 CLOSE_S: Final = 2.0
+SUSPECT_TIMES: Final = 2
+"""A record may end one worker by chance; the second time it is the record."""
 _Place = tuple[str, int, int, int]
 """Topic, partition, epoch, offset."""
 
