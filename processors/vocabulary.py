@@ -8,6 +8,7 @@ log alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final
 
 import structlog
@@ -19,7 +20,7 @@ from refold.processors.emission import Frame
 from refold.processors.engine_events import REDRIVE, TERMINATE
 from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
-from refold.schemas.errors import DefinitionError, RecordError
+from refold.schemas.errors import DefinitionError, RecordError, ServerError
 from refold.schemas.framing import confluent_id, to_confluent
 from refold.schemas.registry import known_of
 from refold.topics.records import Fault
@@ -32,6 +33,11 @@ _FINGERPRINT: Final = slice(2, 10)
 _NUMBER: Final = slice(0, 5)
 """Where Confluent wire format keeps its zero byte and the id."""
 
+AGAIN_S: Final = 0.5
+"""How long a schema topic that was silent is not asked again."""
+LOOP_SILENT_S: Final = 5.0
+"""A loop waits no longer for the schema topic: its other partitions wait with it (P11)."""
+
 Pairs = Sequence[tuple[Message, EventRecord | Fault]]
 Codecs = Mapping[str, Sequence[Codec[Any]]]
 
@@ -43,13 +49,24 @@ class Vocabulary:
         namespace: First part of the schema topic's name.
         workflows: What this worker folds.
         clients: Makes the reader; knows the schema registry, if there is one.
+        silent_s: Longest silence of the schema topic that is waited out by `refresh`, in
+            seconds; None where nobody else waits for it.
     """
 
-    def __init__(self, namespace: str, workflows: Iterable[Workflow], clients: Clients) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        workflows: Iterable[Workflow],
+        clients: Clients,
+        silent_s: float | None = None,
+    ) -> None:
         self._clients = clients
         self._registry = clients.registry()
         self._namespace = namespace
         self._topic: SchemaTopic | None = None
+        self._silent_s = silent_s
+        self._away: tuple[float, ServerError] | None = None
+        """Until when the topic is not asked again, for it was silent, and what was said then."""
         self._workflows = list(workflows)
         self._codecs: dict[str, Codecs] = {each.name: _codecs(each) for each in self._workflows}
         if self._registry is not None:
@@ -100,10 +117,20 @@ class Vocabulary:
         Raises:
             ServerError: KAFKA_AWAY, REGISTRY_AWAY …: nothing may be judged unknown meanwhile.
         """
-        if self._opened().refresh():
+        if self._read_on():
             self._learn()
         if self._registry is not None:
             self._ask(self._registry, workflow, pairs)
+
+    def _read_on(self) -> bool:
+        """Whether the topic had something new; of several partitions one waits out its silence."""
+        if self._away is not None and monotonic() < self._away[0]:
+            raise self._away[1]
+        try:
+            return bool(self._opened().refresh(self._silent_s))
+        except ServerError as error:
+            self._away = monotonic() + AGAIN_S, error
+            raise
 
     def _ask(self, registry: SchemaRegistry, workflow: str, pairs: Pairs) -> None:
         """Put the schemas on the topic that the ids of these records stand for."""

@@ -29,7 +29,7 @@ from refold.processors.payloads import Payloads
 from refold.processors.rounds import Rounds
 from refold.processors.saver import Saver
 from refold.processors.transaction import Finished, Transactor
-from refold.processors.vocabulary import Vocabulary
+from refold.processors.vocabulary import LOOP_SILENT_S, Vocabulary
 from refold.schemas.errors import InvariantViolation, ServerError
 from refold.snapshots.ports import Store
 
@@ -71,7 +71,7 @@ class Worker:
         }
         self._saver = Saver(store)
         self._keeper = Keeper(options, self._saver, clock)
-        self._vocabulary = Vocabulary(options.namespace, workflows.values(), clients)
+        self._vocabulary = Vocabulary(options.namespace, workflows.values(), clients, LOOP_SILENT_S)
         self._loader = Loader(options.namespace, clients, store)
         self._taker = Taker(options, clients, store, Admin(clients), preflight)
         self._assignment = Assignment(

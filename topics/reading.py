@@ -32,7 +32,13 @@ def offset_of(message: Message) -> int:
 
 
 def batches(
-    reader: Consumer, topic: str, partition: int, start: int, end: int | None = None
+    reader: Consumer,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int | None = None,
+    *,
+    silent_s: float | None = None,
 ) -> Iterator[list[Message]]:
     """Yield the records from `start` on, in order, in lists, up to `end` or the log's end.
 
@@ -43,13 +49,15 @@ def batches(
         partition: Its partition.
         start: First offset; must be in the log.
         end: Stop before this offset; None reads to the last stable offset.
+        silent_s: Seconds of silence that mean that Kafka is away; None: `SILENT_S`.
 
     Raises:
         FenceError: OFFSETS_OUT_OF_RANGE when `start` is not in the log.
-        ServerError: KAFKA_AWAY after 30 s of silence; KAFKA_REFUSED for other answers.
+        ServerError: KAFKA_AWAY after too long a silence; KAFKA_REFUSED for other answers.
     """
     if end is not None and start >= end:
         return
+    longest_s = SILENT_S if silent_s is None else silent_s
     reader.assign([TopicPartition(topic, partition, start)])
     heard_s = monotonic()
     while True:
@@ -57,10 +65,10 @@ def batches(
         messages = [] if first is None else [first, *reader.consume(BATCH_RECORDS - 1, 0)]
         if messages:
             heard_s = monotonic()
-        elif monotonic() - heard_s > SILENT_S:
+        elif monotonic() - heard_s > longest_s:
             raise ServerError(
                 Code.KAFKA_AWAY,
-                f"Nothing was heard of {topic}[{partition}] for {SILENT_S:.0f} s.",
+                f"Nothing was heard of {topic}[{partition}] for {longest_s:.0f} s.",
                 "Check that the brokers are reachable.",
             )
         good, ended = _sorted_out(messages, topic, partition)

@@ -59,8 +59,11 @@ class SchemaTopic:
         self._reader = reader
         self._position = 0
 
-    def refresh(self) -> list[Known]:
+    def refresh(self, silent_s: float | None = None) -> list[Known]:
         """Read on to the end as of now; gives what is new.
+
+        Args:
+            silent_s: Seconds of silence that mean that Kafka is away, as for `batches`.
 
         Raises:
             ServerError: KAFKA_AWAY: wait, nothing may be judged unknown meanwhile; TOPIC_MISSING.
@@ -68,7 +71,7 @@ class SchemaTopic:
         if self._position == 0:  # an assigned topic that is not there would only be silent
             partitions_of(self._reader, self.topic)
         new: list[Known] = []
-        for messages in batches(self._reader, self.topic, 0, self._position):
+        for messages in batches(self._reader, self.topic, 0, self._position, silent_s=silent_s):
             for message in messages:
                 self._position = (message.offset() or 0) + 1
                 try:

@@ -13,12 +13,12 @@ from tests.kafka.worker.stage import ORDER, Stage, codes, header
 from tests.running import settings_of
 
 from refold.examples.order.graph import Charged, OrderPlaced, Reserved
+from refold.processors import worker as worker_module
 from refold.processors.clients import KafkaClients
 from refold.processors.cluster import LATEST
 from refold.processors.engine_events import Terminate
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
-from refold.topics import reading
 from refold.topics.records import event_headers
 from refold.topics.rejected import original
 from refold.topics.schema_topic import SchemaTopic
@@ -200,7 +200,7 @@ def test_b017_a_new_schema_is_waited_for_while_its_topic_cannot_be_read(
     one: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B017's variant, P27: valid data is not rejected because the schemas are away."""
-    monkeypatch.setattr(reading, "SILENT_S", 0.2)
+    monkeypatch.setattr(worker_module, "LOOP_SILENT_S", 0.2)
     away, asked = Event(), Event()
 
     def poll(call: Any) -> Any:
