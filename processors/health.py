@@ -4,18 +4,33 @@ Law of this module: the loop publishes an immutable status between batches; ever
 the last one. A status that grows old is itself the alarm.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
 import msgspec
+import structlog
 
 from refold.processors.assignment import Assignment
 from refold.processors.keeping import Keeper
 from refold.processors.partition import Partition, Phase
 from refold.processors.rounds import Rounds
-from refold.schemas.errors import RefoldError
+from refold.schemas.errors import Code, RefoldError
 
+_LOG = structlog.get_logger("refold.health")
+SERVERS: Final = frozenset(
+    {
+        Code.KAFKA_AWAY,
+        Code.KAFKA_REFUSED,
+        Code.POSTGRES_AWAY,
+        Code.POSTGRES_REFUSED,
+        Code.REGISTRY_AWAY,
+        Code.REGISTRY_REFUSED,
+    }
+)
+"""Codes of servers that are waited for; what else stops a partition is told each time."""
+BACK: Final = "back"
+"""Name of the log event that ends what was told of such a code."""
 EVERY_S: Final = 0.25
 OLD_S: Final = 10.0
 """A loop that has not published for so long is not ready."""
@@ -91,6 +106,10 @@ class Health:
     def __init__(self, worker: str, clock: Callable[[], float] = monotonic) -> None:
         self._worker = worker
         self._clock = clock
+        self._away_s: dict[str, float] = {}
+        """Server code → since when it is seen."""
+        self._began_s: float | None = None
+        """Since when a partition here is not live; None where all are."""
         self.status = Status(worker=worker, at_s=clock(), joined=False)
 
     def publish(self, assignment: Assignment, keeper: Keeper, rounds: Rounds) -> None:
@@ -126,6 +145,26 @@ class Health:
             unchecked=f"{unchecked.code} {unchecked.what}" if unchecked else "",
             joined=assignment.joined,
         )
+        codes = {each.code for each in partitions} | {str(unchecked.code) if unchecked else ""}
+        self._tell_back(now_s, codes & SERVERS)
+        self._tell_live(now_s, partitions)
+
+    def _tell_back(self, now_s: float, away: set[str]) -> None:
+        """Say that a server is back; that it went was told by who met it first."""
+        for code in away:
+            self._away_s.setdefault(code, now_s)
+        for code in self._away_s.keys() - away:
+            _LOG.info(BACK, code=code, after_s=round(now_s - self._away_s.pop(code), 1))
+
+    def _tell_live(self, now_s: float, partitions: Sequence[PartitionStatus]) -> None:
+        """Say when everything that was assigned is live."""
+        waiting = sum(each.phase != Phase.LIVE for each in partitions)
+        if waiting and self._began_s is None:
+            self._began_s = now_s
+        elif partitions and not waiting and self._began_s is not None:
+            after_s = round(now_s - self._began_s, 1)
+            _LOG.info("live", partitions=len(partitions), after_s=after_s)
+            self._began_s = None
 
 
 def _owned(

@@ -19,6 +19,7 @@ from refold.processors.worker import Worker
 from refold.schemas.errors import Code, RefoldError
 from refold.snapshots.ports import Store
 from refold.snapshots.preflight import findings as postgres_findings
+from refold.snapshots.sessions import address_of
 from refold.snapshots.store import PostgresStore
 from refold.topics.settings import Settings
 
@@ -70,7 +71,7 @@ def build_worker(
     dsn = settings.postgres.dsn
     postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")
     registration = Registration(postgres, workflows)
-    _register(registration, postgres)
+    _register(registration, postgres, address_of(dsn))
     store: Store = postgres
     if wrap is not None:
         clients, store = wrap(clients, store)
@@ -80,9 +81,10 @@ def build_worker(
     return Worker(options, workflows, clients, store, checks)
 
 
-def _register(registration: Registration, postgres: PostgresStore) -> None:
+def _register(registration: Registration, postgres: PostgresStore, address: str) -> None:
     try:
         registration()
+        _LOG.info("connected to PostgreSQL", address=address)
     except RefoldError as error:
         if error.code != Code.POSTGRES_AWAY:
             postgres.close()

@@ -172,6 +172,20 @@ def _roll_back(connection: Connection) -> None:
         connection.close()
 
 
+def address_of(dsn: str) -> str:
+    """Where a connection string leads, without who and with what password: for logs.
+
+    Raises:
+        UsageError: BAD_SETTING when it cannot be read.
+    """
+    given = _parsed(dsn)
+    hosts = str(given.get("host") or given.get("hostaddr") or "localhost").split(",")
+    ports = str(given.get("port") or "").split(",")
+    several = zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False)
+    places = ",".join(f"{host}:{port or 5432}" for host, port in several)
+    return f"{places}/{given.get('dbname') or ''}"
+
+
 def session_name(name: str) -> str:
     """The name as PostgreSQL keeps it: 63 bytes of printable ASCII, still one of its own.
 
@@ -185,15 +199,19 @@ def session_name(name: str) -> str:
     return f"{kept[: NAME_BYTES - 17]}~{digest}"
 
 
-def _conninfo(dsn: str, name: str, *, writable: bool) -> str:
+def _parsed(dsn: str) -> dict[str, Any]:
     try:
-        given = conninfo_to_dict(dsn)
+        return dict(conninfo_to_dict(dsn))
     except psycopg.Error as error:
         raise UsageError(
             Code.BAD_SETTING,
             f"The PostgreSQL connection string cannot be read: {str(error).strip()}.",
             "Expected postgresql://user@host:5432/database or key=value pairs.",
         ) from None
+
+
+def _conninfo(dsn: str, name: str, *, writable: bool) -> str:
+    given = _parsed(dsn)
     forced: dict[str, str] = {"application_name": name}
     if writable:
         forced["target_session_attrs"] = "read-write"
