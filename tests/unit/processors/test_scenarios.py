@@ -315,13 +315,39 @@ def test_an_instance_parked_by_its_first_event_is_shown_saved_and_redriven() -> 
 # faults that other engines had in replay
 
 
+class Tally(Context):
+    total: int = 0
+
+
+def _tally(version: int, worth: int) -> StateGraph[Tally]:
+    graph = StateGraph("tally", version=version, context=Tally, initial="new")
+    graph.on("new", Forked, to="open")
+
+    @graph.on("open", Arrived, to="open")
+    def _(ctx: Tally, event: Arrived) -> Tally:
+        return Tally(ctx.total + worth)
+
+    graph.on("open", Looped, to="done")
+    graph.final("done", late={ANY: Late.RECORD})
+    return graph
+
+
 def test_an_upgrade_of_a_reducer_does_not_change_what_old_instances_did() -> None:
-    """An old instance is folded by the code it began with, whatever is active now."""
-    driver = Driver(join())
-    driver.send("j", Forked())
-    driver.send("j", Arrived("a"))
-    again = driver.replay()
-    assert again.hash() == driver.hash()
+    """P14: an old instance is folded by the code it began with, whatever is active now."""
+    driver = Driver([_tally(1, worth=1), _tally(2, worth=100)], active=1)
+    driver.send("old", Forked())
+    driver.send("old", Arrived("a"))
+    driver.active = 2
+    for instance, fact in (("old", Arrived("b")), ("new", Forked()), ("new", Arrived("a"))):
+        driver.send(instance, fact)
+    found = [
+        (driver.instance(each).definition, driver.instance(each).context) for each in ("old", "new")
+    ]
+    assert found == [(1, Tally(2)), (2, Tally(100))]
+    driver.kill_and_recover()
+    assert driver.send("old", Arrived("c")).verdict is Verdict.APPLIED
+    assert driver.instance("old").context == Tally(3)
+    assert driver.replay().hash() == driver.hash()
 
 
 def test_a_record_that_failed_is_passed_and_not_folded_again() -> None:
