@@ -171,16 +171,7 @@ def redrive_(
         for entry in entries
         if entry not in parked and (not every or entry.decision.verdict in SENT_AGAIN)
     ]
-    acts = [
-        Act(each.where, f"redriven, attempt {each.attempt}" if each.sent else "", each.at)
-        for each in redrive(
-            log, again, partial(_transactional, settings), partial(reader, settings)
-        )
-    ]
-    for entry in parked:
-        sent = _release(settings, workflow, entry, version, why)
-        at = Coordinates(sent.topic, sent.partition, sent.offset)
-        acts.append(Act(entry.where, "released", at))
+    acts = _done(settings, log, again, parked, (version, why))
     found = _waited(settings, workflow, acts, wait) if wait else {}
     good = [_tell(act, found, waited=bool(wait), as_json=as_json) for act in acts]
     if not all(good):
@@ -195,6 +186,26 @@ class Act(msgspec.Struct, frozen=True):
     """Empty: it had been done before."""
     at: Coordinates | None
     """Where the event that did it stands, if it was sent now."""
+
+
+def _done(
+    settings: Settings,
+    log: RejectedLog,
+    again: Sequence[Entry],
+    parked: Sequence[Entry],
+    released: tuple[int, str],
+) -> list[Act]:
+    """Send the first ones again, release the others with a version and a reason."""
+    producer = partial(_transactional, settings)
+    acts = [
+        Act(each.where, f"redriven, attempt {each.attempt}" if each.sent else "", each.at)
+        for each in redrive(log, again, producer, partial(reader, settings))
+    ]
+    for entry in parked:
+        sent = _release(settings, log.workflow, entry, *released)
+        at = Coordinates(sent.topic, sent.partition, sent.offset)
+        acts.append(Act(entry.where, "released", at))
+    return acts
 
 
 def _release(settings: Settings, workflow: str, entry: Entry, version: int, why: str) -> Delivered:
