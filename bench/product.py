@@ -22,6 +22,7 @@ from bench import workload
 from bench.limits import clients, wire
 from bench.processes import Process, running
 from bench.servers import Servers
+from refold.processors.cluster import LATEST
 from refold.snapshots.migrate import migrate
 from refold.topics import specs
 
@@ -88,6 +89,12 @@ class Deployment:
         except KafkaException:
             return {}  # the coordinator does not know the group yet
         return {each.partition: max(0, each.offset) for each in answer.topic_partitions}
+
+    def ends(self) -> dict[int, int]:
+        """Offset behind the last event of each partition."""
+        wanted = {TopicPartition(wire.EVENTS, p): LATEST for p in range(workload.PARTITIONS)}
+        found = self._admin.list_offsets(wanted)
+        return {place.partition: each.result(10).offset for place, each in found.items()}
 
     def query(self, text: str) -> list[tuple[object, ...]]:
         """Rows of a constant query on the deployment's schema."""

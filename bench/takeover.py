@@ -80,11 +80,11 @@ def _kill(
         behind = deployment.folded() - deployment.saved()
         killed = time.monotonic_ns()
         worker.kill()
-        left = deployment.committed()
+        ends = deployment.ends()
         with deployment.worker(logs / "takeover-successor", {}) as successor:
             detected = members.until_another(before, STEP_TIMEOUT_S)
             if detected:
-                _until_all_went_on(deployment, left)
+                _until_all_went_on(deployment, ends)
             words = "" if successor.process.is_running() else successor.process.last_words()
             seen = latency.seen_by(reader)
             successor.stop()
@@ -106,12 +106,12 @@ def _kill(
     return Takeover((detected - killed) / 1e9, min(waits), max(waits), behind, fault)
 
 
-def _until_all_went_on(deployment: product.Deployment, left: Mapping[int, int]) -> None:
-    """Waits until every partition is committed further than the victim left it, and is seen."""
+def _until_all_went_on(deployment: product.Deployment, ends: Mapping[int, int]) -> None:
+    """Waits until every partition is committed past the log's end at the kill, and is seen."""
     deadline = time.monotonic() + GO_ON_TIMEOUT_S
     while time.monotonic() < deadline:
         found = deployment.committed()
-        if all(found.get(number, 0) > offset for number, offset in left.items()):
+        if all(found.get(number, 0) > end for number, end in ends.items()):
             break
         time.sleep(product.POLL_S)
     time.sleep(SEEN_S)
