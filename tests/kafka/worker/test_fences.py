@@ -5,6 +5,7 @@ import pytest
 from confluent_kafka import Message
 from tests.kafka.worker.conftest import StageOf
 from tests.kafka.worker.graphs import Counted, count
+from tests.kafka.worker.ports import Held, before, changed
 from tests.kafka.worker.stage import ORDER, Stage, codes
 
 from refold.examples.order.graph import Reserved
@@ -98,6 +99,29 @@ def test_b004_records_that_go_while_the_worker_is_behind_them_are_missed_at_once
     with one.working() as worker:
         one.until_codes(worker, {0: Code.OFFSETS_OUT_OF_RANGE})
     assert len(one.sent()) == 4
+
+
+def test_b004_records_that_go_while_a_partition_is_held_back_are_missed_by_the_next_read(
+    one: Stage,
+) -> None:
+    """B004: nothing is jumped over, and no periodic check is needed to see it."""
+    held = Held()
+    names = one.names(0, 60)
+    with one.working(
+        wrap=changed(store={"save": before(held), "flush": before(held)}),
+        worker={"batch_records": 5},
+        held_records=10,
+        snapshot_max_age_s=0.02,
+        preflight_s=3600,
+    ) as worker:
+        one.place(*names)
+        one.until(lambda: worker._rounds.throttled != set(), "the pause")
+        one.delete_records(60)
+        held.let_go()
+        one.until_codes(worker, {0: Code.OFFSETS_OUT_OF_RANGE})
+        folded = worker.health.status.partitions[0].position
+    assert one.sent() == [f"{each}/reserving" for each in names[: len(one.sent())]]
+    assert len(one.sent()) < 60, folded
 
 
 @pytest.mark.parametrize("records", [3, 40], ids=["fewer", "more"])

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.unit.processors.test_keeping import partition_at
+from tests.unit.processors.test_keeping import Given, partition_at
 
 from refold.processors.assignment import Assignment, Waiting
 from refold.processors.decisions import Known, activations_of
@@ -18,6 +18,7 @@ from refold.processors.loading import Fetched
 from refold.processors.options import Options
 from refold.processors.partition import Partition, Phase
 from refold.processors.rounds import Rounds
+from refold.processors.saver import ReleaseJob
 from refold.processors.transaction import Transactor
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError
@@ -107,6 +108,20 @@ def test_a_fence_of_a_partition_that_is_not_ours_takes_nothing_from_its_owner() 
     ours.waiting[HERE] = Waiting(Phase.TAKING)
     ours.fence(HERE, FenceError(Code.OFFSETS_OUT_OF_RANGE, "It is gone."))
     assert ours.waiting[HERE].phase is Phase.FENCED
+
+
+def test_a_claim_that_comes_after_its_partition_went_is_given_back() -> None:
+    """P4: or its next owner would fence this worker's producer, which is live elsewhere."""
+    ours, given = assignment(), Given()
+    cast(Any, ours)._saver = given
+    take: Future[Any] = Future()
+    take.set_running_or_notify_cancel()
+    ours.waiting[HERE] = Waiting(Phase.TAKING, take=take)
+    ours._forget(HERE)
+    assert given.jobs == []
+    row = SimpleNamespace(topic=HERE[0], partition=HERE[1], epoch=7)
+    take.set_result(SimpleNamespace(row=row))
+    assert given.jobs == [ReleaseJob(topic=HERE[0], partition=HERE[1], epoch=7)]
 
 
 def test_an_activation_counts_from_behind_the_last_one_wherever_the_fold_goes_on() -> None:
