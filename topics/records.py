@@ -196,21 +196,10 @@ class EventReader:
         identity.update(raw_id)
         body.update(value)
         return EventRecord(
-            tenant,
-            instance,
-            source,
-            event_id,
-            kind,
-            value,
-            message.offset() or 0,
-            message.timestamp()[1],
-            identity.digest(),
-            body.digest(),
-            time,
-            None,
-            None,
-            trace,
-        )
+            tenant, instance, source, event_id, kind, value,
+            message.offset() or 0, message.timestamp()[1],
+            identity.digest(), body.digest(), time, None, None, trace,
+        )  # fmt: skip
 
     def judge(self, message: Message) -> EventRecord | Fault:
         """The same as `read`, for every case there is."""
