@@ -20,7 +20,7 @@ from refold.processors.instance_codec import encode
 from refold.processors.projection import instance_row
 from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
 from refold.schemas.verdicts import Activate
-from refold.snapshots.model import Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
+from refold.snapshots.model import KEEP, Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
 from refold.snapshots.ports import Store
 
 _LOG = structlog.get_logger("refold.saver")
@@ -192,7 +192,9 @@ class Saver:
 
     def _prune(self, job: CutJob) -> None:
         """Old versions go when nothing waits: never between a last cut and its release."""
-        keys = [(record.tenant, record.id) for record in job.records if record.version > 1]
+        keys = [(each.tenant, each.id) for each in job.records if each.version > KEEP]
+        if not keys:
+            return
         try:
             self._store.prune(job.topic, job.partition, job.workflow.name, keys)
         except ServerError as error:

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+KEEP: Final = 3
+"""Versions of an instance that stay: the newest, one for a bad newest, one more to look back."""
 CRASH_LOOP_CLAIMS: Final = 3
 """Claims without progress after which a partition is folded carefully and with a pause (P12)."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.types.string import BytesBinaryDumper
 
 from refold.schemas.errors import Code, InvariantViolation, UsageError
 from refold.snapshots.faults import Fault, fault
@@ -102,6 +103,8 @@ class Sessions:
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(self._conninfo, autocommit=True)
+        # COPY looks dumpers up by type, and finds the slow one that DB-API's Binary has for bytea.
+        connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         try:
             connection.execute(_PREPARE, [self._timeout])
         except BaseException:

@@ -19,6 +19,7 @@ from refold.snapshots.faults import Fault
 from refold.snapshots.loads import Loads
 from refold.snapshots.migrate import SCHEMA, check_version
 from refold.snapshots.model import (
+    KEEP,
     Alarm,
     Cut,
     Flush,
@@ -35,8 +36,6 @@ from refold.snapshots.writer import RowWriter
 
 CLAIM_TURNS: Final = 3
 """Lock time-outs of one claim, each followed by ending the sessions that hold the row."""
-KEEP: Final = 3
-"""Versions of an instance that stay: the newest, one for a bad newest, one more to look back."""
 PRUNE_KEYS: Final = 500
 PRUNE_S: Final = 0.25
 """One run of pruning begins no further step after this: snapshots wait behind it."""

@@ -6,8 +6,8 @@ from tests.postgres.making import TOPIC, claimed, cut, execute, query, snapshot
 
 from refold.schemas.errors import InvariantViolation
 from refold.snapshots.loads import NOBODY
-from refold.snapshots.model import Alarm, PartitionRow, Snapshot
-from refold.snapshots.store import KEEP, PRUNE_KEYS, PostgresStore
+from refold.snapshots.model import KEEP, Alarm, PartitionRow, Snapshot
+from refold.snapshots.store import PRUNE_KEYS, PostgresStore
 from refold.snapshots.upkeep import Upkeep
 
 pytestmark = pytest.mark.postgres
