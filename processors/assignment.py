@@ -18,11 +18,12 @@ from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
 from refold.processors.examination import Examined
 from refold.processors.fold import FOLD_VERSION
+from refold.processors.jobs import NoteJob, ReleaseJob
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
 from refold.processors.ownership import Contested, Taken, Taker
 from refold.processors.partition import Name, Partition, Phase
-from refold.processors.saver import NoteJob, ReleaseJob, Saver
+from refold.processors.saver import Saver
 from refold.processors.troubles import diverged
 from refold.processors.turns import Turns
 from refold.schemas.errors import (

@@ -11,12 +11,15 @@ from itertools import islice
 
 import structlog
 
+from refold.processors.jobs import CutJob, Done, FlushJob, NoteJob, ReleaseJob
 from refold.processors.options import Options
 from refold.processors.partition import Partition
-from refold.processors.saver import CutJob, Done, FlushJob, NoteJob, ReleaseJob, Saver
+from refold.processors.saver import Saver
 from refold.schemas.errors import RefoldError
 
 _LOG = structlog.get_logger("refold.keeping")
+ENCODE_S = 0.005
+"""Most of a turn that goes into snapshots; a cut of two thousand records is done at once."""
 RETRY_S = 1.0
 """Pause after a job that PostgreSQL did not take."""
 FIRST_RATE = 40_000.0
@@ -72,6 +75,13 @@ class Keeper:
                 self._flush(partition, way)
             if way.cut is None and self._cut_due(partition, now_s, len(partitions)):
                 self.save(partition)
+        until_s = self._clock() + ENCODE_S
+        while self.encode() and self._clock() < until_s:
+            pass
+
+    def encode(self) -> bool:
+        """Encode some of what is handed over; False when there is nothing to encode."""
+        return self._saver.encode()
 
     def save(self, partition: Partition) -> None:
         """Hand over a flush and a cut now, unless they are on their way or nothing is proved."""

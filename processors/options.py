@@ -23,7 +23,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """P10: the broker is still writing markers of the last transaction for about that long."""
     recoveries: int = 4
     """Partitions that are taken at the same time."""
-    takeover_budget_s: float = 1.0
+    takeover_budget_s: float = 2.0
     """Seconds of silent replay that a successor may need: snapshots follow from it."""
     snapshot_max_age_s: float = 30.0
     """A dirty partition is saved at least that often."""

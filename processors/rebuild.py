@@ -18,6 +18,7 @@ from refold.processors.clients import Admin, Clients
 from refold.processors.cluster import ANSWER_S, log_facts
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed
+from refold.processors.encoding import snapshot_of
 from refold.processors.instance_codec import partition_hash
 from refold.processors.judgement import LogFacts, judge
 from refold.processors.options import Options
@@ -26,7 +27,6 @@ from refold.processors.ownership import Contested, Taker
 from refold.processors.partition import Key, Overlay, Partition
 from refold.processors.projection import instance_row
 from refold.processors.replay import Extent, Replay, extent
-from refold.processors.saver import snapshot_of
 from refold.processors.summary import hashes_of
 from refold.schemas.errors import Code, FenceError, RefoldError, UsageError
 from refold.schemas.verdicts import Activate

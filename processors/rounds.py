@@ -200,8 +200,7 @@ class Rounds:
             if message.error() is not None:
                 self._failed(message)
                 continue
-            # They come in stretches of one partition.
-            if message.partition() != name[1] or message.topic() != name[0]:
+            if message.partition() != name[1] or message.topic() != name[0]:  # a stretch begins
                 name = (message.topic(), message.partition())  # type: ignore[assignment]
                 partition = partitions.get(name)
                 if partition is None or name in self._loads or name in self._stalled:
@@ -329,7 +328,8 @@ class Rounds:
         try:
             for run in live:
                 overlays.append((run.partition, self._fold(run, transactor)))
-            transactor.commit([_offset(each, overlay) for each, overlay in overlays], member)
+            ends = [_offset(each, overlay) for each, overlay in overlays]
+            transactor.commit(ends, member, self._keeper.encode)
         except (Aborted, TooLarge, FenceError, InvariantViolation, KafkaException) as failure:
             self._undo(consumer, live, transactor, failure)
             return

@@ -4,6 +4,7 @@ Law of this module: jobs hold immutable records by reference and are done in the
 they were given; their ends come back as data for the loop. It decides nothing.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -13,66 +14,15 @@ from typing import Final
 import msgspec
 import structlog
 
-from refold.processors.definition import Workflow
-from refold.processors.digest import Digests
-from refold.processors.instance import Instance
-from refold.processors.instance_codec import encode
+from refold.processors.encoding import Encoding
+from refold.processors.jobs import CutJob, Done, FlushJob, Job, NoteJob
 from refold.processors.projection import instance_row
 from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
-from refold.schemas.verdicts import Activate
-from refold.snapshots.model import KEEP, Cut, EventRow, Flush, ResolvedRow, Snapshot, content_hash
+from refold.snapshots.model import KEEP, Cut, Flush, Snapshot
 from refold.snapshots.ports import Store
 
 _LOG = structlog.get_logger("refold.saver")
 CLOSE_S: Final = 5.0
-
-
-class CutJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Save these records and move the marker."""
-
-    topic: str
-    partition: int
-    workflow: Workflow
-    epoch: int
-    previous: int
-    marker: int
-    decisions: int
-    digests: Digests
-    counts: dict[str, int]
-    activations: Sequence[Activate]
-    records: Sequence[Instance]
-
-
-class FlushJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Write these rows and move `rows_to`."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    workflow: Workflow
-    epoch: int
-    previous: int
-    rows_to: int
-    records: Sequence[Instance]
-    events: Sequence[EventRow]
-    resolved: Sequence[ResolvedRow]
-
-
-class ReleaseJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Mark the partition as given back."""
-
-    topic: str
-    partition: int
-    epoch: int
-
-
-class NoteJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Write down the fence that a partition met: tools show it (O7)."""
-
-    topic: str
-    partition: int
-    epoch: int
-    fence: str
 
 
 class Barrier:
@@ -80,18 +30,6 @@ class Barrier:
 
     def __init__(self) -> None:
         self.reached = Event()
-
-
-Job = CutJob | FlushJob | ReleaseJob | NoteJob
-
-
-class Done(msgspec.Struct, frozen=True):
-    """How a job ended: `good` is False when fenced, `error` is set when it must be repeated."""
-
-    job: Job
-    good: bool
-    error: RefoldError | None
-    seconds: float
 
 
 class Saver:
@@ -105,7 +43,10 @@ class Saver:
     def __init__(self, store: Store, wake: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._wake = wake
-        self._jobs: SimpleQueue[Job | Barrier | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | Encoding | Barrier | None] = SimpleQueue()
+        self._encodings: deque[Encoding] = deque()
+        """Cuts that may not be encoded yet; only the thread that submits cuts looks here."""
+        self._hurry = Event()
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._thread = Thread(target=self._run, name="saver", daemon=True)
         self._failure: BaseException | None = None
@@ -118,7 +59,23 @@ class Saver:
 
     def submit(self, job: Job) -> None:
         """Give a job."""
-        self._jobs.put(job)
+        if isinstance(job, CutJob):
+            encoding = Encoding(job)
+            self._encodings.append(encoding)
+            self._jobs.put(encoding)
+        else:
+            self._jobs.put(job)
+
+    def encode(self) -> bool:
+        """Encode some snapshots for the saver; False when there are none to encode.
+
+        For the thread that submits cuts, in moments when it has nothing else to do.
+        """
+        while self._encodings and self._encodings[0].complete.is_set():
+            self._encodings.popleft()
+        if self._encodings:
+            self._encodings[0].advance()
+        return bool(self._encodings)
 
     def done(self) -> list[Done]:
         """The jobs that ended since the last call.
@@ -139,35 +96,41 @@ class Saver:
         """Wait until every job given so far has ended; False when the time is over first."""
         barrier = Barrier()
         self._jobs.put(barrier)
-        return barrier.reached.wait(timeout_s)
+        self._hurry.set()
+        try:
+            return barrier.reached.wait(timeout_s)
+        finally:
+            self._hurry.clear()
 
     def close(self) -> None:
         """End the thread after the jobs that were given."""
         self._jobs.put(None)
+        self._hurry.set()
         self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         try:
-            while (job := self._jobs.get()) is not None:
-                if isinstance(job, Barrier):
-                    job.reached.set()
+            while (given := self._jobs.get()) is not None:
+                if isinstance(given, Barrier):
+                    given.reached.set()
                     continue
-                done = self._do(job)
+                done = self._do(given)
                 self._done.put(done)
                 self._wake()
-                if done.good and isinstance(job, CutJob) and self._jobs.empty():
-                    self._prune(job)
+                if done.good and isinstance(done.job, CutJob) and self._jobs.empty():
+                    self._prune(done.job)
         except BaseException as failure:
             self._failure = failure
             raise
 
-    def _do(self, job: Job) -> Done:
+    def _do(self, given: Job | Encoding) -> Done:
         began_s = monotonic()
+        job = given.job if isinstance(given, Encoding) else given
         name = (job.topic, job.partition)
         try:
             if isinstance(job, CutJob):
                 self._behind_rows(job)
-            good = self._write(job)
+            good = self._write(given)
         except RefoldError as error:
             _LOG.warning("not saved", job=type(job).__name__, error=str(error))
             if isinstance(job, FlushJob):
@@ -200,9 +163,9 @@ class Saver:
         except ServerError as error:
             _LOG.warning("not pruned", topic=job.topic, error=str(error))
 
-    def _write(self, job: Job) -> bool:
-        if isinstance(job, CutJob):
-            return self._store.save(cut_of(job))
+    def _write(self, job: Job | Encoding) -> bool:
+        if isinstance(job, Encoding):
+            return self._store.save(cut_of(job.job, job.finish(self._hurry)))
         if isinstance(job, FlushJob):
             return self._store.flush(flush_of(job))
         if isinstance(job, NoteJob):
@@ -222,8 +185,8 @@ def _refused(job: FlushJob) -> FenceError:
     )
 
 
-def cut_of(job: CutJob) -> Cut:
-    """Encode a cut's records: what the cut holds, whatever the fold did since (P15)."""
+def cut_of(job: CutJob, snapshots: Sequence[Snapshot]) -> Cut:
+    """What the cut holds, whatever the fold did since (P15)."""
     return Cut(
         topic=job.topic,
         partition=job.partition,
@@ -235,26 +198,7 @@ def cut_of(job: CutJob) -> Cut:
         digest=job.digests.packed(),
         counts=job.counts,
         activations=msgspec.msgpack.encode(list(job.activations)),
-        snapshots=[snapshot_of(job.workflow, record) for record in job.records],
-    )
-
-
-def snapshot_of(workflow: Workflow, record: Instance) -> Snapshot:
-    """One instance in canonical bytes with their hash."""
-    definition = workflow.versions[record.definition]
-    data = encode(record, definition)
-    return Snapshot(
-        record.tenant,
-        record.id,
-        record.version,
-        record.definition,
-        definition.fingerprint,
-        record.state,
-        record.last_offset,
-        record.last_source,
-        record.last_id,
-        data,
-        content_hash(data),
+        snapshots=snapshots,
     )
 
 

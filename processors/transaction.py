@@ -79,12 +79,19 @@ class Transactor:
         except KafkaException as failure:
             raise Finished(str(failure)) from failure
 
-    def commit(self, offsets: Sequence[TopicPartition], member: Any) -> None:
+    def commit(
+        self,
+        offsets: Sequence[TopicPartition],
+        member: Any,
+        meanwhile: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Add the offsets and commit; returns only when the commit is known.
 
         Args:
             offsets: Next offset and metadata of every partition written for (P3).
             member: Group metadata read after the consume that closed the batch (P2).
+            meanwhile: A bit of other work, done again and again until the answer is there or it
+                gives False. It touches neither client.
 
         Raises:
             Aborted: Nothing of the transaction is visible.
@@ -96,7 +103,7 @@ class Transactor:
             _repeated(lambda: self.producer.commit_transaction(CALL_TIMEOUT_S))
 
         try:
-            self._calls.run(work)
+            self._calls.run(work, meanwhile)
         except KafkaException as failure:
             self.judge(failure)
         self.ended_s = monotonic()
@@ -136,7 +143,7 @@ class _Calls:
         """No call will follow."""
         self._work.put(None)
 
-    def run(self, work: Callable[[], None]) -> None:
+    def run(self, work: Callable[[], None], meanwhile: Callable[[], bool] | None = None) -> None:
         """Run a call and wait for its end.
 
         Raises:
@@ -144,6 +151,8 @@ class _Calls:
             KafkaException: What the call raised.
         """
         self._work.put(work)
+        while meanwhile is not None and self._ends.empty() and meanwhile():
+            pass
         try:
             end = self._ends.get(timeout=ANSWER_S)
         except Empty:

@@ -115,7 +115,7 @@ class Worker(_Section):
     activate: Literal["highest", "manual"] = "highest"
     """Version that new instances begin with: the highest that the worker has, or the one that
     `refold definitions activate` chose, for rolling deploys."""
-    takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
+    takeover_budget_s: Annotated[float, Field(gt=0, le=3_600)] = 2.0
     """Snapshots are written often enough that a successor needs at most this."""
     http_host: str = "127.0.0.1"
     """Address of the health endpoint; keep it inside the cluster."""

@@ -13,12 +13,12 @@ from tests.unit.processors.test_keeping import Given, partition_at
 from refold.processors.assignment import Assignment, Waiting
 from refold.processors.decisions import Known, activations_of
 from refold.processors.instance import Instance
+from refold.processors.jobs import ReleaseJob
 from refold.processors.keeping import Keeper
 from refold.processors.loading import Fetched
 from refold.processors.options import Options
 from refold.processors.partition import Partition, Phase
 from refold.processors.rounds import Rounds
-from refold.processors.saver import ReleaseJob
 from refold.processors.transaction import Transactor
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, FenceError, ServerError

@@ -10,7 +10,7 @@ from tests.unit.processors.test_keeping import Given, keeper, partition_at
 
 from refold.processors.endpoint import Endpoint
 from refold.processors.health import EVERY_S, Health
-from refold.processors.saver import Done
+from refold.processors.jobs import Done
 from refold.schemas.errors import Code, ServerError
 
 

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from refold.examples.order import order
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning
+from refold.processors.encoding import Encoding
+from refold.processors.jobs import CutJob, Done, FlushJob, ReleaseJob
 from refold.processors.keeping import Keeper
 from refold.processors.options import Options
 from refold.processors.partition import Partition
-from refold.processors.saver import CutJob, Done, FlushJob, ReleaseJob, Saver
+from refold.processors.saver import Saver
 from refold.schemas.errors import Code, ServerError
 from refold.schemas.verdicts import Activate
 from refold.topics.records import EventReader
@@ -120,7 +122,7 @@ def test_a_cut_behind_a_flush_that_failed_fails_too() -> None:
     store = Store()
     saver = Saver(cast(Any, store))
 
-    done = [saver._do(each) for each in (flush, cut, flush, cut)]
+    done = [saver._do(each) for each in (flush, Encoding(cut), flush, Encoding(cut))]
 
     assert [each.good for each in done] == [False, False, True, True]
     assert store.saved == ["flush", "cut"]
@@ -143,13 +145,13 @@ def test_a_cut_behind_a_flush_that_met_other_rows_is_not_written() -> None:
     store = Standing()
     saver = Saver(cast(Any, store))
 
-    done = [saver._do(each) for each in (flush, cut)]
+    done = [saver._do(each) for each in (flush, Encoding(cut))]
 
     assert [each.good for each in done] == [False, False]
     assert store.saved == []
     assert not keeping.settle(done[0], partition), "the partition is to be taken again"
     taken_again = replace(cut, epoch=2)
-    assert saver._do(taken_again).good, "a new epoch knows where the rows stand"
+    assert saver._do(Encoding(taken_again)).good, "a new epoch knows where the rows stand"
 
 
 def saved_once(keeping: Keeper, partition: Partition, given: Given) -> CutJob:

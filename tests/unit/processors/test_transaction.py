@@ -92,3 +92,23 @@ def test_p8_a_call_that_never_comes_back_finishes_the_producer(
             committing(producer)
     finally:
         back.set()
+
+
+def test_other_work_goes_on_until_the_answer_of_a_commit_is_there() -> None:
+    worked, answer = [0], Event()
+
+    def meanwhile() -> bool:
+        worked[0] += 1
+        if worked[0] == 3:
+            answer.set()
+        return True
+
+    producer = Producer()
+    cast(Any, producer).commit_transaction = lambda _: answer.wait(60)
+    transactor = Transactor(cast(Any, producer), "id")
+    try:
+        transactor.begin()
+        transactor.commit([], None, meanwhile)
+    finally:
+        transactor.leave()
+    assert worked[0] >= 3
