@@ -163,7 +163,7 @@ class Health:
             self._began_s = now_s
         elif partitions and not waiting and self._began_s is not None:
             after_s = round(now_s - self._began_s, 1)
-            _LOG.info("live", partitions=len(partitions), after_s=after_s)
+            _LOG.info("live", owned=len(partitions), after_s=after_s)
             self._began_s = None
 
 

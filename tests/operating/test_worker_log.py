@@ -32,7 +32,7 @@ def test_a_worker_says_where_it_is_connected_what_it_folds_and_when_it_is_live(
     assert lines["connected to Kafka"]["partitions"] == {world.topic: 1}
     database = str(conninfo_to_dict(world.dsn)["dbname"])
     assert lines["connected to PostgreSQL"]["address"].endswith(f"/{database}")
-    assert (lines["live"]["partitions"], lines["live"]["after_s"] < PATIENCE_S) == (1, True)
+    assert (lines["live"]["owned"], lines["live"]["after_s"] < PATIENCE_S) == (1, True)
 
 
 def told(log: Path) -> dict[str, dict[str, Any]]:
