@@ -14,6 +14,7 @@ from refold.processors.instance import Instance
 from refold.processors.instance_codec import encode
 from refold.processors.jobs import CutJob
 from refold.snapshots.model import Snapshot, content_hash
+from refold.snapshots.packing import Packing
 
 SLICE_RECORDS: Final = 100
 """Some 0.3 ms: for so long an answer that has come may lie unread."""
@@ -28,7 +29,9 @@ class Encoding:
     def __init__(self, job: CutJob) -> None:
         self.job = job
         self.snapshots: list[Snapshot] = []
+        self.packed: list[bytes] = []
         self.complete = Event()
+        self._row = Packing(job.workflow.name, job.partition).row
         self._lock = Lock()
 
     def advance(self, records: int = SLICE_RECORDS) -> None:
@@ -36,13 +39,17 @@ class Encoding:
         job = self.job
         with self._lock:
             start = len(self.snapshots)
-            for record in job.records[start : start + records]:
-                self.snapshots.append(snapshot_of(job.workflow, record))
+            some = [
+                snapshot_of(job.workflow, each) for each in job.records[start : start + records]
+            ]
+            if some:
+                self.packed.append(b"".join(map(self._row, some)))
+                self.snapshots += some
             if len(self.snapshots) == len(job.records):
                 self.complete.set()
 
-    def finish(self, hurry: Event) -> list[Snapshot]:
-        """All snapshots: what the loop does not encode in time is encoded here.
+    def finish(self, hurry: Event) -> None:
+        """Wait until it is complete: what the loop does not encode in time is encoded here.
 
         Args:
             hurry: Set when somebody waits for the saver.
@@ -52,7 +59,6 @@ class Encoding:
             pass
         while not self.complete.is_set():
             self.advance()
-        return self.snapshots
 
 
 def snapshot_of(workflow: Workflow, record: Instance) -> Snapshot:

@@ -5,7 +5,7 @@ they were given; their ends come back as data for the loop. It decides nothing.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from time import monotonic
@@ -18,7 +18,7 @@ from refold.processors.encoding import Encoding
 from refold.processors.jobs import CutJob, Done, FlushJob, Job, NoteJob
 from refold.processors.projection import instance_row
 from refold.schemas.errors import Code, FenceError, RefoldError, ServerError
-from refold.snapshots.model import KEEP, Cut, Flush, Snapshot
+from refold.snapshots.model import KEEP, Cut, Flush
 from refold.snapshots.ports import Store
 
 _LOG = structlog.get_logger("refold.saver")
@@ -165,7 +165,8 @@ class Saver:
 
     def _write(self, job: Job | Encoding) -> bool:
         if isinstance(job, Encoding):
-            return self._store.save(cut_of(job.job, job.finish(self._hurry)))
+            job.finish(self._hurry)
+            return self._store.save(cut_of(job))
         if isinstance(job, FlushJob):
             return self._store.flush(flush_of(job))
         if isinstance(job, NoteJob):
@@ -185,8 +186,9 @@ def _refused(job: FlushJob) -> FenceError:
     )
 
 
-def cut_of(job: CutJob, snapshots: Sequence[Snapshot]) -> Cut:
+def cut_of(encoding: Encoding) -> Cut:
     """What the cut holds, whatever the fold did since (P15)."""
+    job = encoding.job
     return Cut(
         topic=job.topic,
         partition=job.partition,
@@ -198,7 +200,8 @@ def cut_of(job: CutJob, snapshots: Sequence[Snapshot]) -> Cut:
         digest=job.digests.packed(),
         counts=job.counts,
         activations=msgspec.msgpack.encode(list(job.activations)),
-        snapshots=snapshots,
+        snapshots=encoding.snapshots,
+        packed=encoding.packed,
     )
 
 

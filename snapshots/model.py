@@ -89,6 +89,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     snapshots: Sequence[Snapshot]
     activations: bytes = b""
+    packed: Sequence[bytes] = ()
+    """The same snapshots as `refold.snapshots.packing` packs them, some hundred rows a piece; empty
+    where nobody did it beforehand."""
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from refold.schemas.errors import InvariantViolation
 from refold.snapshots import rows
 from refold.snapshots.faults import Fault, fault
 from refold.snapshots.model import Alarm, Cut, Flush, InstanceRow, content_hash
+from refold.snapshots.packing import HEADER, TRAILER
 from refold.snapshots.sessions import Connection
 
 COPY_ROWS: Final = 20_000
@@ -51,10 +52,19 @@ class RowWriter:
             InvariantViolation: When a version stands with another content.
         """
         values = rows.snapshot_values(cut.workflow, cut.partition, cut.snapshots)
-        if careful is None:
-            self.copy(connection, "snapshot_copy", rows.SNAPSHOT_TYPES, values)
-        else:
+        if careful is not None:
             self.merge_snapshots(connection, cut, values)
+        elif cut.packed:
+            self._send(connection, "snapshot_copy", cut)
+        else:
+            self.copy(connection, "snapshot_copy", rows.SNAPSHOT_TYPES, values)
+
+    def _send(self, connection: Connection, name: str, cut: Cut) -> None:
+        """Packed rows in COPY statements of a bounded size."""
+        each = max(1, self.chunk * len(cut.packed) // len(cut.snapshots))
+        for start in range(0, len(cut.packed), each):
+            with connection.cursor().copy(self._sql[name]) as copy:
+                copy.write(b"".join((HEADER, *cut.packed[start : start + each], TRAILER)))
 
     def write_flush(self, connection: Connection, flush: Flush, careful: Fault | None) -> None:
         """Add index rows, merge instance rows, note resolutions."""

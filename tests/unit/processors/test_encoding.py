@@ -10,6 +10,7 @@ from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.jobs import CutJob
 from refold.processors.saver import Saver
 from refold.snapshots.model import Snapshot
+from refold.snapshots.packing import Packing
 
 WORKFLOW = Workflow("order", [order.build()])
 RECORDS = [
@@ -41,23 +42,29 @@ def alone() -> list[Snapshot]:
     return [snapshot_of(WORKFLOW, record) for record in RECORDS]
 
 
+def packed_alone() -> bytes:
+    return b"".join(map(Packing("order", 0).row, alone()))
+
+
 def test_what_two_threads_encode_together_is_what_one_encodes_alone() -> None:
     encoding, hurry = Encoding(job(RECORDS)), Event()
     hurry.set()
-    found: list[list[Snapshot]] = []
-    saver = Thread(target=lambda: found.append(encoding.finish(hurry)))
+    saver = Thread(target=encoding.finish, args=(hurry,))
     saver.start()
     while not encoding.complete.is_set():
         encoding.advance(3)
     saver.join()
-    assert found == [alone()]
+    assert encoding.snapshots == alone()
+    assert b"".join(encoding.packed) == packed_alone()
 
 
 def test_a_saver_that_somebody_waits_for_encodes_what_the_loop_left() -> None:
     encoding, hurry = Encoding(job(RECORDS)), Event()
     encoding.advance(3)
     hurry.set()
-    assert encoding.finish(hurry) == alone()
+    encoding.finish(hurry)
+    assert encoding.snapshots == alone()
+    assert b"".join(encoding.packed) == packed_alone()
 
 
 def test_a_cut_without_records_is_complete_when_it_is_looked_at() -> None:
