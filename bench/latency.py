@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench import product, workload
 from bench.limits import wire
@@ -58,10 +58,11 @@ def of_product(servers: Servers, events: int, logs: Path) -> Latency:
         product.fresh(servers, "w1") as deployment,
         deployment.worker(logs / "latency", {}) as worker,
     ):
-        fault = _warm(servers, wire.EVENTS, lambda: worker.until_folded(WARM_UP, 60.0))
+        loop = _warm(servers)
+        fault = worker.until_folded(WARM_UP, 60.0)
         if fault:
             return Latency(0.0, 0.0, 0, fault)
-        found = _measure(servers, wire.EVENTS, wire.COMMANDS, events, logs)
+        found = _measure(servers, loop, wire.COMMANDS, events, logs)
         worker.stop()
     return found
 
@@ -77,21 +78,21 @@ def of_plain_loop(servers: Servers, events: int, logs: Path) -> Latency:
         *("--name", name, "--count", str(WARM_UP + events)),
     )
     with running(command, logs / "latency-plain"):
-        _warm(servers, wire.EVENTS, lambda: "")
-        found = _measure(servers, wire.EVENTS, name, events, logs)
+        found = _measure(servers, _warm(servers), name, events, logs)
     workload.delete(servers.bootstrap, name)
     return found
 
 
-def _warm(servers: Servers, topic: str, folded: Any) -> str:
-    OpenLoop(servers.bootstrap, topic, 0, RATE).run(WARM_UP)
-    fault: str = folded()
-    return fault
+def _warm(servers: Servers) -> OpenLoop:
+    """A sender that is connected: its first event would wait 0.3 s for that, and others behind."""
+    loop = OpenLoop(servers.bootstrap, wire.EVENTS, 0, RATE)
+    loop.run(WARM_UP)
+    loop.due_ns.clear()
+    return loop
 
 
-def _measure(servers: Servers, events: str, commands: str, count: int, logs: Path) -> Latency:
+def _measure(servers: Servers, loop: OpenLoop, commands: str, count: int, logs: Path) -> Latency:
     with watching(servers.bootstrap, commands, logs / "watch") as reader:
-        loop = OpenLoop(servers.bootstrap, events, WARM_UP, RATE)
         loop.run(count)
         time.sleep(1.0)
         seen = seen_by(reader)

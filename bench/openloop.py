@@ -20,12 +20,12 @@ class OpenLoop:
         self.due_ns: dict[str, int] = {}
         """When each order's event was due, in monotonic nanoseconds, by instance id."""
         self._writer = workload.Writer(bootstrap, topic, linger_ms=0)
-        self._first = first
+        self._next = first
         self._gap_ns = int(1e9 / rate)
         self._stop = threading.Event()
 
     def run(self, count: int | None = None) -> None:
-        """Sends until it is stopped or so many are sent."""
+        """Sends until it is stopped or so many are sent; a second run goes on with the numbers."""
         began = time.monotonic_ns()
         sent = 0
         while not self._stop.is_set() and (count is None or sent < count):
@@ -33,10 +33,11 @@ class OpenLoop:
             wait = due - time.monotonic_ns()
             if wait > 0:
                 time.sleep(wait / 1e9)
-            event = wire.placed(self._first + sent)
+            event = wire.placed(self._next)
             self.due_ns[event.instance] = due
             self._writer.send(event)
             self._writer.serve()
+            self._next += 1
             sent += 1
         self._writer.flush()
 

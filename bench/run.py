@@ -27,16 +27,17 @@ PARTS = (
     "w1",
     "snapshots",
     "rebuild",
-    "takeover",
-    "latency",
-    "memory",
     "styles",
     "limits",
     "neighbour",
+    "takeover",
+    "latency",
+    "memory",
 )
-CONTEXT = ("limits", "neighbour")
+"""In the order in which they run: the last three write other events in place of W1's."""
+CONTEXT = ("styles", "limits", "neighbour")
 CONTEXT_ROUNDS = 3
-"""Ratios among the bare loops, of which nothing is asked: fewer rounds do."""
+"""Ratios of which nothing is asked: fewer rounds do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def measure(size: Size, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
         if set(parts) & {*chains.CHAINS, "rebuild"}:
             session.say(f"wrote the events in {session.bench.prepare():.1f} s")
             session.say(f"warmed up: {session.bench.limit('plain').rate:,.0f} events/s")
-        for part in parts:
+        for part in sorted(parts, key=PARTS.index):
             if session.late():
                 session.say(f"no time left for: {part}")
             elif part in chains.CHAINS:

@@ -15,8 +15,6 @@ LARGEST = 2**63 - 1
 SNAPSHOTS = [
     msgspec.structs.replace(
         snapshot(name, number, LARGEST - number, bytes(range(256)) * number, tenant=f"t{number}"),
-            name, version, LARGEST - version, bytes(range(256)) * version, tenant=f"t{version}"
-        ),
         last_id=name,
         state="",
         definition=2**31 - 1,
