@@ -19,7 +19,7 @@ from refold.schemas.errors import RefoldError
 
 _LOG = structlog.get_logger("refold.keeping")
 ENCODE_S = 0.005
-"""Most of a turn that goes into snapshots; a cut of two thousand records is done at once."""
+"""Most of an idle turn that goes into snapshots: a record that comes meanwhile waits as long."""
 RETRY_S = 1.0
 """Pause after a job that PostgreSQL did not take."""
 FIRST_RATE = 40_000.0
@@ -75,6 +75,9 @@ class Keeper:
                 self._flush(partition, way)
             if way.cut is None and self._cut_due(partition, now_s, len(partitions)):
                 self.save(partition)
+
+    def idle(self) -> None:
+        """A moment without records: encode some of what is handed over."""
         until_s = self._clock() + ENCODE_S
         while self.encode() and self._clock() < until_s:
             pass

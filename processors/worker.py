@@ -153,6 +153,8 @@ class Worker:
                 assignment.retire()
         owned = list(assignment.partitions.values())
         self._keeper.due(owned)
+        if not messages:  # under load they are encoded while commits are under way
+            self._keeper.idle()
         evict(owned, self.options.instances, self._rounds.awaited)
         self.health.publish(assignment, self._keeper, self._rounds)
 
