@@ -16,8 +16,8 @@ from refold.processors.jobs import CutJob
 from refold.snapshots.model import Snapshot, content_hash
 from refold.snapshots.packing import Packing
 
-SLICE_RECORDS: Final = 100
-"""Some 0.3 ms: for so long an answer that has come may lie unread."""
+SLICE_RECORDS: Final = 30
+"""Some 0.1 ms: for so long an answer that has come may lie unread."""
 PATIENCE_S: Final = 1.0
 """After it the saver encodes what the loop has not."""
 _LOOK_S: Final = 0.05

@@ -11,7 +11,7 @@ Source: KIP-98, KIP-447, KIP-360; librdkafka's INTRODUCTION.md, "Transactional p
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final
 
 import structlog
@@ -152,7 +152,7 @@ class _Calls:
         """
         self._work.put(work)
         while meanwhile is not None and self._ends.empty() and meanwhile():
-            pass
+            sleep(0)  # the calling thread needs the interpreter for a moment between two calls
         try:
             end = self._ends.get(timeout=ANSWER_S)
         except Empty:
