@@ -132,6 +132,8 @@ class Play:
         self._workers: list[Process] = []
         self._takeover: Takeover | None = None
         self._taking: Thread | None = None
+        self._alive: list[Process] = []
+        """Whose end fails the wait that is going on."""
         self._failure: ServerError | None = None
 
     def run(self) -> Played:
@@ -205,8 +207,9 @@ class Play:
             queries.close()
 
     def _until(self, limit_s: float, what: str, *more: Process) -> Iterator[None]:
-        alive = [*more, *(each for each in self._workers if not each.trigger.exists())]
-        return until(alive, limit_s, what)
+        workers = (each for each in self._workers if not each.trigger.exists())
+        self._alive = [*more, *workers]
+        return until(self._alive, limit_s, what)
 
     def _look(self) -> Told:
         told = Told(
@@ -237,6 +240,7 @@ class Play:
             f"SIGKILL for {dead.name} in the middle of a transaction ({done[dead.name]:,} records"
             f" folded); {survivor.name} takes over"
         )
+        self._alive.remove(dead)  # a wait that goes on must not take its end for a failure
         dead.trigger.touch()
         self._taking = Thread(target=self._time, args=(takeover, dead, survivor), daemon=True)
         self._taking.start()
