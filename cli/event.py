@@ -19,7 +19,6 @@ from refold.schemas.codec import Codec
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.queries import EventView
 from refold.topics.clients import reader
-from refold.topics.lookup import names_of
 from refold.topics.publisher import Delivered, Draft, Outcome, Publisher
 from refold.topics.redrive import Entry, RejectedLog
 from refold.topics.settings import Settings, load_settings
@@ -106,15 +105,10 @@ def _refused(settings: Settings, source: str, event_id: str) -> list[tuple[str, 
         UsageError: NOT_FOUND.
     """
     read = partial(reader, settings)
-    looking = read()
-    try:
-        workflows = names_of(looking, settings.namespace, "rejected")
-    finally:
-        looking.close()
     wanted = [("ce_source", source.encode()), ("ce_id", event_id.encode())]
     found = [
         (workflow, entry)
-        for workflow in workflows
+        for workflow in telling.decision_logs(settings)
         for log in [RejectedLog(settings.namespace, workflow, read)]
         for partition in log.partitions()
         for entry in log.entries(partition)

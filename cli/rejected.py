@@ -29,7 +29,6 @@ from refold.topics.clients import (
     reader,
     transactional_producer_config,
 )
-from refold.topics.lookup import names_of
 from refold.topics.publisher import Delivered
 from refold.topics.redrive import SENT_AGAIN, Entry, RejectedLog, redrive
 from refold.topics.rejected import Coordinates
@@ -266,11 +265,7 @@ def _tell(
 
 
 def _log(settings: Settings, workflow: str) -> RejectedLog:
-    looking = reader(settings)
-    try:
-        known = names_of(looking, settings.namespace, "rejected")
-    finally:
-        looking.close()
+    known = telling.decision_logs(settings)
     if workflow not in known:
         raise unknown("workflow", workflow, f"in namespace {settings.namespace}", known)
     return RejectedLog(settings.namespace, workflow, partial(reader, settings))

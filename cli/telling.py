@@ -24,6 +24,8 @@ from refold.processors.definition import Workflow
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.queries import Queries
 from refold.snapshots.store import PostgresStore
+from refold.topics.clients import reader
+from refold.topics.lookup import names_of
 from refold.topics.settings import Settings
 
 Specs = Annotated[
@@ -96,6 +98,19 @@ def store_of(settings: Settings, name: str) -> Iterator[PostgresStore]:
         yield store
     finally:
         store.close()
+
+
+def decision_logs(settings: Settings) -> list[str]:
+    """Workflows of the namespace that have a decision log.
+
+    Raises:
+        ServerError: KAFKA_AWAY.
+    """
+    looking = reader(settings)
+    try:
+        return names_of(looking, settings.namespace, "rejected")
+    finally:
+        looking.close()
 
 
 @contextmanager

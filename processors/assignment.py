@@ -76,7 +76,7 @@ class Assignment:
         """Recovering and live ones."""
         self.waiting: dict[Name, Waiting] = {}
         self.alarms: dict[Name, str] = {}
-        """What of our partitions goes on and a person should see: code and sentence."""
+        """What of our partitions goes on and a person should see: its code."""
         self.parked: dict[Name, int] = {}
         """Parked instances as last counted."""
         self.unchecked: ServerError | None = None

@@ -15,12 +15,12 @@ from refold.processors.clients import Admin
 from refold.processors.cluster import ANSWER_S, asking, ends
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
+from refold.processors.partition import Name
 from refold.schemas.errors import Code, FenceError, ServerError
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
 from refold.topics.preflight import Stored, judge_partition
 
-Name = tuple[str, int]
 Preflight = Callable[[TopicFacts], None]
 """Raises FenceError where a check of an event topic or of PostgreSQL forbids to go on."""
 

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from refold.processors.assignment import Assignment
-from refold.processors.batch import Released, fold_run, past
+from refold.processors.batch import Pair, Released, fold_run, past
 from refold.processors.divergence import LINES_MOST
 from refold.processors.emission import Emission, TooLarge
 from refold.processors.keeping import Keeper
@@ -40,7 +40,7 @@ LOAD_S = 1.0
 """P11: loads of a round that take longer let the loop poll meanwhile."""
 CAREFUL_AFTER_ABORTS = 2
 
-Pairs = list[tuple[Message, EventRecord | Fault]]
+Pairs = list[Pair]
 _BLAMED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,

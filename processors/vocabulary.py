@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Message
 
+from refold.processors.batch import Run
 from refold.processors.clients import Clients
 from refold.processors.definition import Workflow
 from refold.processors.emission import Frame
@@ -23,7 +23,6 @@ from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import DefinitionError, RecordError, ServerError
 from refold.schemas.framing import confluent_id, to_confluent
 from refold.schemas.registry import known_of
-from refold.topics.records import Fault
 from refold.topics.schema_registry import SchemaRegistry
 from refold.topics.schema_topic import SchemaTopic
 
@@ -38,7 +37,6 @@ AGAIN_S: Final = 0.5
 LOOP_SILENT_S: Final = 5.0
 """A loop waits no longer for the schema topic: its other partitions wait with it (P11)."""
 
-Pairs = Sequence[tuple[Message, EventRecord | Fault]]
 Codecs = Mapping[str, Sequence[Codec[Any]]]
 
 
@@ -103,11 +101,11 @@ class Vocabulary:
                 self._numbers[codec.fingerprint] = number
         self._learn()
 
-    def unknown(self, workflow: str, pairs: Pairs) -> bool:
+    def unknown(self, workflow: str, pairs: Run) -> bool:
         """True when a record's schema is not known yet: `refresh` before folding it."""
         return next(self._strange(workflow, pairs), None) is not None
 
-    def refresh(self, workflow: str = "", pairs: Pairs = ()) -> None:
+    def refresh(self, workflow: str = "", pairs: Run = ()) -> None:
         """Read the schema topic to its end as of now; ask the registry for the records' ids.
 
         Args:
@@ -132,7 +130,7 @@ class Vocabulary:
             self._away = monotonic() + AGAIN_S, error
             raise
 
-    def _ask(self, registry: SchemaRegistry, workflow: str, pairs: Pairs) -> None:
+    def _ask(self, registry: SchemaRegistry, workflow: str, pairs: Run) -> None:
         """Put the schemas on the topic that the ids of these records stand for."""
         asked = {
             (event.type, confluent_id(event.value))
@@ -151,7 +149,7 @@ class Vocabulary:
         if self._topic is not None:
             self._topic.close()
 
-    def _strange(self, workflow: str, pairs: Pairs) -> Iterator[EventRecord]:
+    def _strange(self, workflow: str, pairs: Run) -> Iterator[EventRecord]:
         known = self._known.get(workflow, {})
         for _, event in pairs:
             if type(event) is EventRecord:

@@ -7,10 +7,10 @@ whose types are newer than the deployment does it here.
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from refold.schemas.codec import Codec, codec_of
-from refold.topics.clients import opened, publisher_config, reader_config
+from refold.topics.clients import opened, publisher_config, reader
 from refold.topics.schema_registry import registry_of
 from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import Settings
@@ -32,7 +32,7 @@ def announce(settings: Settings, workflow: str, types: Iterable[type]) -> list[s
         ServerError: KAFKA_AWAY, KAFKA_REFUSED or TOPIC_MISSING; REGISTRY_AWAY or REGISTRY_REFUSED.
     """
     codecs: list[Codec[object]] = [codec_of(each) for each in types]
-    topic = SchemaTopic(settings.namespace, opened(Consumer, reader_config(settings)))
+    topic = SchemaTopic(settings.namespace, reader(settings))
     try:
         producer = opened(Producer, publisher_config(settings))
         new = topic.publish(producer, codecs, workflow)

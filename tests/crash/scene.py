@@ -160,6 +160,10 @@ class Scene:
         ends = self._ends()
         self.until(lambda: self._markers() == ends, f"markers {ends}")
 
+    def until_cut(self) -> None:
+        """Wait until something is saved."""
+        self.until(lambda: sum(self._markers()) > 0, "the first cut")
+
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait, bounded; the failure shows the workers' logs."""
         end_s = monotonic() + PATIENCE_S

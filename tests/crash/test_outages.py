@@ -48,7 +48,7 @@ def test_a_broker_that_is_killed_and_restarted_twice_in_a_row_costs_nothing(
     with scene(broker.bootstrap, database) as run:
         worker = run.worker()
         run.publish(0.0, 0.5)
-        run.until(lambda: sum(run._markers()) > 0, "the first cut")
+        run.until_cut()
         for first, last in ((0.5, 0.8), (0.8, 1.0)):
             broker.kill()
             broker.start()
@@ -67,7 +67,7 @@ def test_postgresql_that_is_killed_and_restarted_costs_nothing(
     with scene(kafka.bootstrap, server.dsn) as run:
         worker = run.worker()
         run.publish(0.0, 0.5)
-        run.until(lambda: sum(run._markers()) > 0, "the first cut")
+        run.until_cut()
         server.kill()
         run.publish(0.5, 1.0)
         server.start()

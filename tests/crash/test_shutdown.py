@@ -51,7 +51,7 @@ def test_a_stop_during_an_outage_loses_no_command_and_keeps_their_order(
     with scene(broker.bootstrap, database) as run:
         run.publish(0.0, 0.9)
         first = run.worker()
-        run.until(lambda: sum(run._markers()) > 0, "the first cut")
+        run.until_cut()
         broker.kill()
         first.send_signal(signal.SIGTERM)
         broker.start()

@@ -27,7 +27,7 @@ def test_an_outage_of_postgresql_is_told_by_few_lines_and_its_end_by_one(
     with scene(kafka.bootstrap, server.dsn) as run:
         worker = run.worker()
         run.publish(0.0, 0.5)
-        run.until(lambda: sum(run._markers()) > 0, "the first cut")
+        run.until_cut()
         for _ in range(2):
             told = len(lines_of(run))
             server.kill()

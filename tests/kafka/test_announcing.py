@@ -3,14 +3,13 @@
 import asyncio
 
 import pytest
-from confluent_kafka import Consumer
 from tests.kafka.conftest import Read
 
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, DefinitionError, ServerError
 from refold.schemas.types import Event
 from refold.topics.async_publisher import AsyncPublisher
-from refold.topics.clients import opened, reader_config
+from refold.topics.clients import reader
 from refold.topics.publisher import Publisher
 from refold.topics.schema_topic import SchemaTopic
 from refold.topics.settings import Settings
@@ -30,7 +29,7 @@ def weighed_otherwise() -> type:
 
 
 def known(settings: Settings, kind: type) -> bool:
-    topic = SchemaTopic(settings.namespace, opened(Consumer, reader_config(settings)))
+    topic = SchemaTopic(settings.namespace, reader(settings))
     try:
         return topic.find(codec_of(kind).fingerprint) is not None
     finally:
