@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from refold.executors.executor import Executor
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import StateGraph
 from refold.schemas.errors import Code, DefinitionError, RefoldError, UsageError
@@ -39,8 +40,24 @@ def load_workflows(specs: Sequence[str]) -> dict[str, Workflow]:
     return {name: Workflow(name, versions) for name, versions in found.items()}
 
 
+def load_executor(spec: str) -> Executor:
+    """The executor that `MODULE:NAME` stands for; errors as `load_workflows`."""
+    thing = _thing(spec)
+    if not isinstance(thing, Executor):
+        raise DefinitionError(
+            Code.DEFINITION_INVALID,
+            f"{spec} is a {type(thing).__name__}, not an Executor.",
+            "Name the Executor whose `action` declares the handlers.",
+        )
+    return thing
+
+
 def load_definitions(spec: str) -> tuple[Definition, ...]:
     """The definitions that one `MODULE:NAME` stands for; errors as `load_workflows`."""
+    return tuple(_definitions(spec, _thing(spec)))
+
+
+def _thing(spec: str) -> object:
     module_name, colon, name = spec.partition(":")
     if "/" in module_name or module_name.endswith(".py"):
         parts = [part for part in Path(module_name.removesuffix(".py")).parts if part != "/"]
@@ -55,8 +72,7 @@ def load_definitions(spec: str) -> tuple[Definition, ...]:
             f"{spec!r} does not name a definition.",
             "Write MODULE:NAME, as in shop.order:order.",
         )
-    module = _imported(module_name)
-    return tuple(_definitions(spec, _named(module, name)))
+    return _named(_imported(module_name), name)
 
 
 def _definitions(spec: str, thing: object) -> Iterator[Definition]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
-from refold.processors.engine_events import REDRIVE, TERMINATE
+from refold.processors.engine_events import ENGINE
 from refold.schemas.errors import Code, UsageError
 from refold.topics import asyncapi
 from refold.topics.clients import admin_config, opened, publisher_config, reader
@@ -184,7 +184,7 @@ def _publish(settings: Settings, workflows: Iterable[Workflow]) -> list[str]:
     producer = opened(Producer, publisher_config(settings))
     schemas = SchemaTopic(settings.namespace, reader(settings))
     try:
-        new = schemas.publish(producer, (REDRIVE, TERMINATE), "")
+        new = schemas.publish(producer, tuple(ENGINE.values()), "")
         for workflow in workflows:
             for definition in workflow.versions.values():
                 commands = (command.codec for command in definition.commands.values())

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from refold.processors.definition import Definition, sendings
 from refold.processors.effects import Send, Step
+from refold.processors.entering import entered
 from refold.processors.info import StepInfo
-from refold.processors.instance import Instance
+from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.keys import action_part, key_of
 from refold.processors.records import (
+    Park,
     deferred_of,
     memory,
     more_with,
@@ -36,15 +38,13 @@ NOTHING_SENT: Final[tuple[Send, ...]] = ()
 _APPLIED: Final = Verdict.APPLIED
 
 
-class _Park(Exception):  # noqa: N818  # a finding, turned into a verdict by `advance`
-    """A step that cannot be completed; never leaves this module."""
-
-    def __init__(self, code: Code, text: str) -> None:
-        super().__init__(code, text)
-        self.reason = Reason(code, bounded_text(text))
-
-
-def advance(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+def advance(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    data: Any,
+    name: str | None = None,
+) -> Step:
     """Judge one event that is not a duplicate and not queued.
 
     Args:
@@ -52,6 +52,7 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
         instance: Its record, or the blank one of an instance without an event.
         event: The record.
         data: Its decoded value; None when no state of the definition knows the type.
+        name: Row of the table; the event's type unless a trigger is meant.
 
     Returns:
         Refused keeps the very instance that went in. Deferred events are not tried again here.
@@ -61,7 +62,7 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
         if stale is not None:
             return refuse(instance, Code.STALE, stale)
     state = instance.state
-    cell = definition.table[state].get(event.type)
+    cell = definition.table[state].get(event.type if name is None else name)
     if cell is None or not cell.transitions or instance.more.ended:
         return _without(definition, instance, event, cell)
     context = instance.context
@@ -100,7 +101,7 @@ def advance(definition: Definition, instance: Instance, event: EventRecord, data
         return park(definition, instance, event, Reason(Code.REDUCER_RAISED, bounded_text(text)))
     try:
         return _applied(definition, instance, event, data, chosen, context, at, step)
-    except _Park as problem:
+    except Park as problem:
         return park(definition, instance, event, problem.reason)
 
 
@@ -119,11 +120,11 @@ def _applied(
     target, enters, visits = transition.target, transition.enters, instance.visits
     if context is None and transition.reducer is not None:
         text = f"the reducer of {transition.id} returned nothing: is a `return` missing?"
-        raise _Park(Code.NOT_STORABLE, text)
+        raise Park(Code.NOT_STORABLE, text)
     if context is not before or before is None:
         fault = definition.canonical.fault(context)
         if fault is not None:
-            raise _Park(Code.NOT_STORABLE, f"the context after {transition.id}: {fault}")
+            raise Park(Code.NOT_STORABLE, f"the context after {transition.id}: {fault}")
     moved = target != instance.state
     unchanged = 0 if moved or not _same(context, before) else instance.unchanged + 1
     if (
@@ -135,7 +136,7 @@ def _applied(
     seen = context if definition.copied is None else definition.copied(context)
     for invariant in transition.invariants:
         _hold(invariant.name, invariant.holds, target, seen)
-    since, effects = instance.since_ms, NOTHING_SENT
+    since, effects, more = instance.since_ms, NOTHING_SENT, instance.more
     if enters:
         since = at
         if transition.sends:
@@ -143,6 +144,8 @@ def _applied(
             effects = _sent(definition, instance, event, data, sends, target, seen, step)
         if visits:
             visits = _visited(visits, definition.positions[target])
+        if transition.tends or more is not NOTHING_MORE:
+            more = entered(definition, instance, event, target, seen, effects, at)
     after = replace(
         instance,
         state=target,
@@ -157,6 +160,7 @@ def _applied(
         last_offset=event.offset,
         dedup=memory(definition, instance, event),
         visits=visits,
+        more=more,
     )
     return Step(_APPLIED, after, effects, None, transition.id)
 
@@ -221,7 +225,7 @@ def _over(
     """A limit is reached: into the declared final state, or parked."""
     over, limits = definition.limits.over, definition.limits
     if over is None:
-        raise _Park(
+        raise Park(
             Code.LIMIT_REACHED,
             f"{transition.id} would pass a limit: {instance.transitions} of"
             f" {limits.transitions} transitions, {instance.unchanged} of {limits.unchanged}"
@@ -237,6 +241,7 @@ def _over(
     sends = sendings(definition.spec, over)
     effects = _sent(definition, instance, event, data, sends, over, context, step)
     visits = instance.visits
+    more = entered(definition, instance, event, over, context, effects, at)
     after = remembered(
         definition,
         instance,
@@ -245,6 +250,7 @@ def _over(
         since_ms=at,
         transitions=instance.transitions + 1,
         unchanged=0,
+        more=more,
         visits=_visited(visits, definition.positions[over]) if visits else visits,
     )
     name = f"{instance.state}/{event.type}/limit"
@@ -259,7 +265,7 @@ def _same(context: Any, before: Any) -> bool:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the user's __eq__ raised
-        raise _Park(Code.REDUCER_RAISED, f"comparing contexts raised {raised(error)}") from None
+        raise Park(Code.REDUCER_RAISED, f"comparing contexts raised {raised(error)}") from None
 
 
 def _hold(name: str, holds: Any, state: str, context: Any) -> None:
@@ -269,9 +275,9 @@ def _hold(name: str, holds: Any, state: str, context: Any) -> None:
         raise
     except BaseException as error:  # the user's predicate raised
         text = f"invariant {name!r} raised {raised(error)} in state {state!r}"
-        raise _Park(Code.INVARIANT_BROKEN, text) from None
+        raise Park(Code.INVARIANT_BROKEN, text) from None
     if not kept:
-        raise _Park(Code.INVARIANT_BROKEN, f"invariant {name!r} does not hold in state {state!r}")
+        raise Park(Code.INVARIANT_BROKEN, f"invariant {name!r} does not hold in state {state!r}")
 
 
 def _visited(visits: tuple[int, ...], position: int) -> tuple[int, ...]:
@@ -302,7 +308,7 @@ def _sent(
             raise
         except BaseException as error:  # whatever it is, the user's function raised it
             text = f"send of state {state!r} raised {raised(error)}"
-            raise _Park(Code.REDUCER_RAISED, text) from None
+            raise Park(Code.REDUCER_RAISED, text) from None
         if wanted is None:
             continue
         if type(wanted) in known:
@@ -335,9 +341,9 @@ def _command(
         raise
     except BaseException as error:  # a value that its schema does not hold
         text = f"command {kind.name} of state {state!r} cannot be encoded: {raised(error)}"
-        raise _Park(Code.COMMAND_INVALID, text) from None
+        raise Park(Code.COMMAND_INVALID, text) from None
     if len(value) > definition.limits.command_bytes:
-        raise _Park(
+        raise Park(
             Code.COMMAND_TOO_LARGE,
             f"command {kind.name} of state {state!r} has {len(value)} bytes,"
             f" the definition allows {definition.limits.command_bytes}",
@@ -356,7 +362,7 @@ def _distinct(definition: Definition, effects: list[Send], state: str) -> None:
     seen: set[str] = set()
     for send in effects:
         if send.key in seen:
-            raise _Park(Code.COMMAND_INVALID, _twice(definition, send, state))
+            raise Park(Code.COMMAND_INVALID, _twice(definition, send, state))
         seen.add(send.key)
 
 
@@ -371,8 +377,8 @@ def _twice(definition: Definition, send: Send, state: str) -> str:
     return f"{what}: two of them have {each}={value!r}; merge them or choose a field that differs"
 
 
-def _unknown(state: str, wanted: Any) -> _Park:
-    return _Park(
+def _unknown(state: str, wanted: Any) -> Park:
+    return Park(
         Code.COMMAND_INVALID,
         f"send of state {state!r} returned {type(wanted).__name__}, which is not a command of"
         " this definition; declare it with command(…)",

@@ -5,10 +5,12 @@ with the state and the cure. Nothing is repaired or guessed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Final, get_type_hints
 
+from refold.processors.check_actions import check_actions
 from refold.processors.definition import short
 from refold.processors.engine_events import PREFIX
 from refold.processors.purity import faults
@@ -21,12 +23,14 @@ from refold.processors.sends import (
 )
 from refold.processors.spec import ANY, LATE_BUILT, Function, Late, Spec
 from refold.processors.status import ENDED, WAITING
+from refold.processors.wrong import wrong
 from refold.schemas.canonical import canonical_of
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, DefinitionError, nearest
 from refold.schemas.limits import name_fault, type_fault
 from refold.schemas.types import Event
 
+_COUNTS: Final = ("transitions", "visits", "unchanged")
 DEDUP_MOST: Final = 100_000
 """Event identities that an instance may remember: 2.4 MB of every snapshot."""
 
@@ -55,15 +59,10 @@ def check(spec: Spec) -> None:
         _deferred,
         _commands,
         _actions,
+        check_actions,
         _purity,
     ):
         one(spec)
-
-
-def _wrong(spec: Spec, what: str, cure: str, **where: object) -> DefinitionError:
-    return DefinitionError(
-        Code.DEFINITION_INVALID, f"{spec.name} version {spec.version}: {what}.", cure, **where
-    )
 
 
 def _kinds(spec: Spec) -> None:
@@ -83,12 +82,12 @@ def _kinds(spec: Spec) -> None:
     for what, state in named:
         if not isinstance(state, str):
             found = f"the class {state.__name__}" if isinstance(state, type) else repr(state)
-            raise _wrong(spec, f"{what} is {found}", "Give a state's name, a text.")
+            raise wrong(spec, f"{what} is {found}", "Give a state's name, a text.")
     events = [(rule.state, rule.event) for rule in spec.rules]
     for state, kind in (*events, *spec.deferred, *spec.already):
         if not isinstance(kind, type):
             what = f"{kind!r} in state {state!r} is no event type"
-            raise _wrong(spec, what, "Give the event's class.", state=state)
+            raise wrong(spec, what, "Give the event's class.", state=state)
 
 
 def _names(spec: Spec) -> None:
@@ -99,23 +98,23 @@ def _names(spec: Spec) -> None:
     for kind, text in named:
         fault = name_fault(text)
         if fault is not None:
-            raise _wrong(spec, f"{kind} {text!r} {fault}", "Choose another name.", **{kind: text})
+            raise wrong(spec, f"{kind} {text!r} {fault}", "Choose another name.", **{kind: text})
 
 
 def _bounds(spec: Spec) -> None:
     limits = spec.limits
     if type(spec.version) is not int or spec.version < 1:
-        raise _wrong(spec, "the version is not 1 or more", "Count versions from 1.")
+        raise wrong(spec, "the version is not 1 or more", "Count versions from 1.")
     if not 1 <= spec.dedup <= DEDUP_MOST:
         cure = f"Remember 1 to {DEDUP_MOST} event identities."
-        raise _wrong(spec, f"dedup={spec.dedup} is out of range", cure)
-    for name in ("transitions", "visits", "unchanged", "deferred", "parked", "command_bytes"):
+        raise wrong(spec, f"dedup={spec.dedup} is out of range", cure)
+    for name in (*_COUNTS, "deferred", "parked", "command_bytes", "actions"):
         value = getattr(limits, name)
         if value is not None and (type(value) is not int or value < 1):
-            raise _wrong(spec, f"limit {name}={value!r} is not 1 or more", "Give a count or None.")
+            raise wrong(spec, f"limit {name}={value!r} is not 1 or more", "Give a count or None.")
     if limits.over is not None and limits.over not in {final.state for final in spec.finals}:
         cure = "Name a final state, or leave `over` out to park."
-        raise _wrong(spec, f"limit over={limits.over!r} is not a final state", cure)
+        raise wrong(spec, f"limit over={limits.over!r} is not a final state", cure)
 
 
 def _used(spec: Spec) -> Iterator[tuple[str, Function, int]]:
@@ -130,12 +129,20 @@ def _used(spec: Spec) -> Iterator[tuple[str, Function, int]]:
         yield f"send of state {entry.state!r}", entry.send, 2
     for invariant in spec.invariants:
         yield f"invariant {invariant.name!r}", invariant.holds, 2
+    for command in spec.commands:
+        if command.compensate is not None:
+            yield f"the compensation of {command.type.__name__}", command.compensate, -2
+    for timer in spec.timers:
+        if not isinstance(timer.duration, timedelta):
+            yield f"the duration of {timer.name!r} in state {timer.state!r}", timer.duration, -1
     for one in (*spec.upcasters, *spec.context_upcasters):
         yield f"the upcaster of {one.type.__name__} {one.sequence}", one.lift, 1
 
 
 _TAKES: Final[Mapping[object, tuple[tuple[int, ...], str]]] = {
     "invariant": ((2,), "It gets (state, context)."),
+    -2: ((2,), "It gets (context, command)."),
+    -1: ((1,), "It gets the context."),
     1: ((1,), "It gets the old fields."),
     2: ((2, 3), "It gets (context, event) and, if it takes three, the step."),
 }
@@ -144,20 +151,20 @@ _TAKES: Final[Mapping[object, tuple[tuple[int, ...], str]]] = {
 def _functions(spec: Spec) -> None:
     for what, function, least in _used(spec):
         if not callable(function):
-            raise _wrong(spec, f"{what} is not a function", "Give a plain function.")
+            raise wrong(spec, f"{what} is not a function", "Give a plain function.")
         if iscoroutinefunction(function) or isgeneratorfunction(function):
             cure = "A fold waits for nothing: give a plain function."
-            raise _wrong(spec, f"{what} is async or a generator", cure)
+            raise wrong(spec, f"{what} is async or a generator", cure)
         count = positional_count(function)
         allowed, cure = _TAKES["invariant" if what.startswith("invariant") else least]
         if count is not None and count not in allowed:
             takes = " or ".join(map(str, allowed))
-            raise _wrong(spec, f"{what} takes {count} parameters, not {takes}", cure)
+            raise wrong(spec, f"{what} takes {count} parameters, not {takes}", cure)
 
 
 def _types(spec: Spec) -> None:
     canonical_of(spec.context)
-    for kind in spec.events():
+    for kind in (*spec.events(), *(one.type for one in spec.commands)):
         codec_of(kind)
     for kind in command_types(spec):
         codec_of(kind)
@@ -168,20 +175,20 @@ def _upcasters(spec: Spec) -> None:
     for one in spec.upcasters:
         name = one.type.__name__
         if one.type not in known:
-            raise _wrong(spec, f"an upcaster is for {name}", "Name an event type of this graph.")
+            raise wrong(spec, f"an upcaster is for {name}", "Name an event type of this graph.")
         if type(one.sequence) is not int or one.sequence < 1:
             cure = "Schemas are counted from 1 on the schema topic."
-            raise _wrong(spec, f"an upcaster of {name} is for sequence {one.sequence!r}", cure)
+            raise wrong(spec, f"an upcaster of {name} is for sequence {one.sequence!r}", cure)
     for one in spec.context_upcasters:
         if type(one.sequence) is not int or not 1 <= one.sequence < spec.version:
             cure = "Name a version below this one."
             what = f"an upcaster of the context is from version {one.sequence!r}"
-            raise _wrong(spec, what, cure)
+            raise wrong(spec, what, cure)
     named = [(one.type, one.sequence) for one in (*spec.upcasters, *spec.context_upcasters)]
     for kind, number in named:
         if named.count((kind, number)) > 1:
             cure = "Keep one: it lifts that shape straight to the newest."
-            raise _wrong(spec, f"two upcasters are for {kind.__name__} {number}", cure)
+            raise wrong(spec, f"two upcasters are for {kind.__name__} {number}", cure)
 
 
 def _distinct_types(spec: Spec) -> None:
@@ -191,13 +198,13 @@ def _distinct_types(spec: Spec) -> None:
             name = codec_of(kind).name
             fault = type_fault(name)
             if fault is not None:
-                raise _wrong(spec, f"{what} type {name!r} {fault}", "Set __avro_name__.")
+                raise wrong(spec, f"{what} type {name!r} {fault}", "Set __avro_name__.")
             if name.startswith(PREFIX):
                 cure = "Types of that name are the engine's own: choose another."
-                raise _wrong(spec, f"{what} type {name!r} begins with {PREFIX!r}", cure)
+                raise wrong(spec, f"{what} type {name!r} begins with {PREFIX!r}", cure)
             if known.setdefault(name, kind) is not kind:
                 cure = "Give one of them another __avro_name__."
-                raise _wrong(spec, f"two {what} types are called {name!r}", cure)
+                raise wrong(spec, f"two {what} types are called {name!r}", cure)
 
 
 def _states(spec: Spec) -> None:
@@ -212,11 +219,11 @@ def _states(spec: Spec) -> None:
     for what, state in named:
         if state not in known:
             cure = f"{nearest(state, known)}Its states: {', '.join(sorted(known))}."
-            raise _wrong(spec, f"{what} names state {state!r}, which no transition has", cure)
+            raise wrong(spec, f"{what} names state {state!r}, which no transition has", cure)
     for state, status in spec.waits:
         if status not in WAITING:
             cure = f"Declare one of {', '.join(sorted(WAITING))}."
-            raise _wrong(spec, f"state {state!r} cannot wait as {status}", cure, state=state)
+            raise wrong(spec, f"state {state!r} cannot wait as {status}", cure, state=state)
     _once(spec, "waits", (state for state, _ in spec.waits))
     _once(spec, "final", (final.state for final in spec.finals))
 
@@ -225,7 +232,7 @@ def _once(spec: Spec, what: str, states: Iterable[str]) -> None:
     seen: set[str] = set()
     for state in states:
         if state in seen:
-            raise _wrong(spec, f"state {state!r} is declared {what} twice", "Declare it once.")
+            raise wrong(spec, f"state {state!r} is declared {what} twice", "Declare it once.")
         seen.add(state)
 
 
@@ -239,7 +246,7 @@ def _pairs(spec: Spec) -> None:
         if kinds.setdefault(pair, kind) != kind:
             state, event = pair
             what = f"{event.__name__} in state {state!r} is both {kinds[pair]} and {kind}"
-            raise _wrong(spec, what, "Keep one of the two.", state=state)
+            raise wrong(spec, what, "Keep one of the two.", state=state)
 
 
 def _guards(spec: Spec) -> None:
@@ -253,7 +260,7 @@ def _guards(spec: Spec) -> None:
             if rule.guard is None:
                 what = f"{rule.event.__name__} in state {rule.state!r} has {kind}"
             cure = "Guards are tried in order: give all but the last one a guard."
-            raise _wrong(spec, what, cure, state=rule.state)
+            raise wrong(spec, what, cure, state=rule.state)
         if rule.guard is None:
             closed.add(pair)
 
@@ -266,12 +273,12 @@ def _finals(spec: Spec) -> None:
         leaving += [kind.__name__ for state, kind in spec.already if state == final.state]
         if leaving:
             cure = "Say it with late=…, or do not declare the state final."
-            raise _wrong(spec, f"{where} does something on {leaving[0]}", cure, state=final.state)
+            raise wrong(spec, f"{where} does something on {leaving[0]}", cure, state=final.state)
         if final.status not in ENDED:
             cure = f"Declare one of {', '.join(sorted(ENDED))}."
-            raise _wrong(spec, f"{where} cannot end as {final.status}", cure, state=final.state)
+            raise wrong(spec, f"{where} cannot end as {final.status}", cure, state=final.state)
         if final.state in {state for state, _ in spec.waits}:
-            raise _wrong(spec, f"{where} waits for something", "Leave waits out.")
+            raise wrong(spec, f"{where} waits for something", "Leave waits out.")
         for kind, late in final.late.items():
             if late not in LATE_BUILT:
                 cure = f"Declare one of {', '.join(sorted(LATE_BUILT))}."
@@ -281,12 +288,12 @@ def _finals(spec: Spec) -> None:
                     fault = "is not built yet"
                 elif isinstance(late, str):
                     cure = f"{nearest(late, LATE_BUILT)}{cure}"
-                raise _wrong(spec, f"{where}: {late!r} for {name} {fault}", cure)
+                raise wrong(spec, f"{where}: {late!r} for {name} {fault}", cure)
         missing = [kind for kind in spec.events() if kind not in final.late]
         if missing and ANY not in final.late:
             cure = f"Add {missing[0].__name__}: Late.…, or ANY: Late.… for the rest."
             what = f"{where} has no late policy for {missing[0].__name__}"
-            raise _wrong(spec, what, cure, state=final.state)
+            raise wrong(spec, what, cure, state=final.state)
 
 
 def _arrows(spec: Spec) -> dict[str, set[str]]:
@@ -317,7 +324,7 @@ def _reachable(spec: Spec) -> None:
         if state not in seen:
             cure = f"{_alike(spec, state)}Add a transition to={state!r}, or remove the state."
             what = f"no way leads from {spec.initial!r} to state {state!r}"
-            raise _wrong(spec, what, cure, state=state)
+            raise wrong(spec, what, cure, state=state)
 
 
 def _ways_out(spec: Spec) -> None:
@@ -326,7 +333,7 @@ def _ways_out(spec: Spec) -> None:
     for state in spec.states():
         if state not in finals and not arrows[state]:
             cure = f"{_alike(spec, state)}Add a transition out of it, or final({state!r}, late=…)."
-            raise _wrong(spec, f"no way leads out of state {state!r}", cure, state=state)
+            raise wrong(spec, f"no way leads out of state {state!r}", cure, state=state)
 
 
 def _first_context(spec: Spec) -> None:
@@ -341,7 +348,7 @@ def _first_context(spec: Spec) -> None:
                     f"{rule.event.__name__} in the initial state {spec.initial!r} has no reducer,"
                     f" and {spec.context.__name__}() needs arguments"
                 )
-                raise _wrong(spec, what, cure, state=spec.initial) from None
+                raise wrong(spec, what, cure, state=spec.initial) from None
 
 
 def _deferred(spec: Spec) -> None:
@@ -350,7 +357,7 @@ def _deferred(spec: Spec) -> None:
         if kind not in handled:
             cure = "Add the transition that it waits for, or do not defer it."
             what = f"state {state!r} defers {kind.__name__}, which no state takes"
-            raise _wrong(spec, what, cure, state=state)
+            raise wrong(spec, what, cure, state=state)
 
 
 def _commands(spec: Spec) -> None:
@@ -359,18 +366,18 @@ def _commands(spec: Spec) -> None:
         if event is not None:
             cure = "A state sends commands: make it a Command, or let its receiver send the event."
             what = f"state {entry.state!r} sends {event.__name__}, which is an Event"
-            raise _wrong(spec, what, cure, state=entry.state)
+            raise wrong(spec, what, cure, state=entry.state)
         if not sent_types(spec, entry.send):
             cure = "Annotate what it returns, or declare the type with command(…)."
             what = f"which commands state {entry.state!r} sends cannot be told from its code"
-            raise _wrong(spec, what, cure, state=entry.state)
+            raise wrong(spec, what, cure, state=entry.state)
     seen: set[type] = set()
     for one in spec.commands:
         if isinstance(one.type, type) and issubclass(one.type, Event):
             cure = "Declare command types; events are named by on, defer and already."
-            raise _wrong(spec, f"command({one.type.__name__}) names an Event", cure)
+            raise wrong(spec, f"command({one.type.__name__}) names an Event", cure)
         if one.type in seen:
-            raise _wrong(spec, f"command {one.type.__name__} is declared twice", "Declare it once.")
+            raise wrong(spec, f"command {one.type.__name__} is declared twice", "Declare it once.")
         seen.add(one.type)
         if one.each is not None:
             _discriminator(spec, one.type, one.each)
@@ -381,7 +388,7 @@ def _discriminator(spec: Spec, kind: type, each: str) -> None:
     if hint is not str and hint is not int:
         cure = "Name a field that is a str or an int, such as the item's number."
         found = "is not a field" if hint is None else f"is {hint}"
-        raise _wrong(spec, f"each={each!r} of command {kind.__name__} {found}", cure)
+        raise wrong(spec, f"each={each!r} of command {kind.__name__} {found}", cure)
 
 
 def _actions(spec: Spec) -> None:
@@ -397,7 +404,7 @@ def _actions(spec: Spec) -> None:
         fault = name_fault(action_of(kind))
         if fault is not None:
             cure = f"Declare command({kind.__name__}, action=…)."
-            raise _wrong(spec, f"action {action_of(kind)!r} {fault}", cure)
+            raise wrong(spec, f"action {action_of(kind)!r} {fault}", cure)
     for state in spec.states():
         sent: dict[str, type] = {}
         for entry in (one for one in spec.entries if one.state == state):
@@ -409,7 +416,7 @@ def _actions(spec: Spec) -> None:
                 if action in sent or kind in many:
                     cure = f"Declare command({kind.__name__}, each=<field>)."
                     what = f"state {state!r} sends action {action!r} twice in one step"
-                    raise _wrong(spec, what, cure, state=state)
+                    raise wrong(spec, what, cure, state=state)
                 sent[action] = kind
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from refold.processors.fingerprint import fingerprint_of
 from refold.processors.form import canonical_json
 from refold.processors.instance import Instance
-from refold.processors.sends import command_types
+from refold.processors.sends import command_types, undoing_types
 from refold.processors.spec import (
     ANY,
     Entry,
@@ -28,6 +28,7 @@ from refold.processors.spec import (
 )
 from refold.processors.status import RunStatus
 from refold.processors.table import Cell, CommandType, Sending, Transition
+from refold.processors.triggers import name_of, trigger_of
 from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
@@ -87,6 +88,13 @@ class Definition:
     """Makes the copy that a user's function sees, where the context holds lists or maps: they
     could be changed behind the fold's back, and a map would come back from a snapshot in another
     order. None: the context cannot change and is handed over itself."""
+    by_name: Mapping[str, CommandType]
+    """The commands by the name of their type."""
+    undoing: frozenset[str]
+    """States that undo what was done; likewise those after which nothing is undone."""
+    pivots: frozenset[str]
+    titles: Mapping[str, str]
+    """Rows of the table, in declared order, as people call them."""
     context_upcasts: Upcasts
     """Older version → what lifts a context that comes over from it."""
     spec: Spec
@@ -102,7 +110,7 @@ class Definition:
 
     def rows(self) -> tuple[TableRow, ...]:
         """The table state × event type, complete, in declared order."""
-        return tuple(self._row(state, event) for state in self.states for event in self.events)
+        return tuple(self._row(state, event) for state in self.states for event in self.titles)
 
     def to_json(self) -> bytes:
         """The canonical JSON form: equal bytes for equal graphs, code apart."""
@@ -227,7 +235,9 @@ def compiled(spec: Spec) -> Definition:
     """Compile a spec that `check` has passed."""
     codecs: dict[type, Codec[Any]] = {kind: _codec(spec, kind) for kind in spec.events()}
     states = spec.states()
-    statuses = dict(spec.waits) | {final.state: final.status for final in spec.finals}
+    commands = _commands(spec)
+    undoing = dict.fromkeys(spec.undoing, RunStatus.COMPENSATING)
+    statuses = undoing | dict(spec.waits) | {final.state: final.status for final in spec.finals}
     return Definition(
         name=spec.name,
         version=spec.version,
@@ -235,11 +245,15 @@ def compiled(spec: Spec) -> Definition:
         context=spec.context,
         initial=spec.initial,
         states=states,
-        table=MappingProxyType({one: _cells(spec, one, codecs) for one in states}),
+        table=MappingProxyType({one: _cells(spec, one) for one in states}),
         late_rest={final.state: final.late[ANY] for final in spec.finals if ANY in final.late},
         finals={final.state: final for final in spec.finals},
         events={codec.name: codec for codec in codecs.values()},
-        commands=_commands(spec),
+        commands=commands,
+        by_name={one.name: one for one in commands.values()},
+        undoing=frozenset(spec.undoing),
+        pivots=frozenset(spec.pivots),
+        titles={name_of(kind): _title(kind) for kind in spec.kinds()},
         canonical=canonical_of(spec.context),
         limits=spec.limits,
         most_transitions=_most(spec.limits.transitions),
@@ -299,25 +313,30 @@ def fresh_context(context: type) -> Any:
         return None
 
 
-def _cells(spec: Spec, state: str, codecs: Mapping[type, Codec[Any]]) -> Mapping[str, Cell]:
+def _title(kind: type) -> str:
+    trigger = trigger_of(kind)
+    return name_of(kind) if trigger is None else trigger.title
+
+
+def _cells(spec: Spec, state: str) -> Mapping[str, Cell]:
     cells: dict[str, Cell] = {}
     rules: dict[str, list[Rule]] = {}
     for rule in spec.rules:
         if rule.state == state:
-            rules.setdefault(codecs[rule.event].name, []).append(rule)
+            rules.setdefault(name_of(rule.event), []).append(rule)
     for name, several in rules.items():
         rows = (_transition(spec, rule, name, n) for n, rule in enumerate(several))
         cells[name] = Cell(transitions=tuple(rows))
     for where, kind in spec.deferred:
         if where == state:
-            cells[codecs[kind].name] = Cell(deferred=True)
+            cells[name_of(kind)] = Cell(deferred=True)
     for where, kind in spec.already:
         if where == state:
-            cells[codecs[kind].name] = Cell(already=True)
+            cells[name_of(kind)] = Cell(already=True)
     for final in spec.finals:
         if final.state == state:
             named = ((kind, late) for kind, late in final.late.items() if isinstance(kind, type))
-            cells |= {codecs[kind].name: Cell(late=late) for kind, late in named}
+            cells |= {name_of(kind): Cell(late=late) for kind, late in named}
     return MappingProxyType(cells)
 
 
@@ -327,6 +346,8 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
     sends = sendings(spec, target) if enters else ()
     guard_steps = rule.guard is not None and takes_step(rule.guard)
     reducer_steps = rule.reducer is not None and takes_step(rule.reducer)
+    timers = tuple(one for one in spec.timers if enters and one.state == target)
+    special = target in spec.pivots or any(one.state == rule.state for one in spec.timers)
     return Transition(
         id=f"{rule.state}/{event}/{n}",
         source=rule.state,
@@ -342,6 +363,8 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
             one for one in spec.invariants if one.states is None or target in one.states
         ),
         needs_step=guard_steps or reducer_steps or any(one.takes_step for one in sends),
+        timers=timers,
+        tends=enters and (bool(timers) or special or (bool(sends) and bool(spec.tracked()))),
     )
 
 
@@ -356,6 +379,7 @@ def sendings(spec: Spec, state: str) -> tuple[Sending, ...]:
 
 def _commands(spec: Spec) -> Mapping[type, CommandType]:
     declared = {one.type: one for one in spec.commands}
+    tracked = spec.tracked() | {*undoing_types(spec)}
     found: dict[type, CommandType] = {}
     for kind in command_types(spec):
         codec: Codec[Any] = codec_of(kind)
@@ -363,7 +387,10 @@ def _commands(spec: Spec) -> Mapping[type, CommandType]:
         target = said.target if said is not None and said.target is not None else spec.name
         action = said.action if said is not None and said.action is not None else short(codec.name)
         each = None if said is None else said.each
-        found[kind] = CommandType(codec.name, target, action, each, codec, codec.encode)
+        found[kind] = CommandType(
+            codec.name, target, action, each, codec, codec.encode, kind in tracked,
+            None if said is None else said.retry, None if said is None else said.compensate,
+        )  # fmt: skip
     return found
 
 

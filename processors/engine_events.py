@@ -1,9 +1,10 @@
-"""The engine's own events on a workflow's topic: an operator's acts, as facts on the log.
+"""The engine's own events on a workflow's topic: acts of operators, reports of executors, timers.
 
 Law of this module: types and their names only. They stand under the instance's key with source
 `/refold/<role>/<who>`; who may write to the topic may send them, and nobody else.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from refold.schemas.codec import Codec, codec_of
@@ -35,5 +36,55 @@ class Terminate(Event):
     who: str
 
 
+class Failed(Event):
+    """An attempt of an action certainly did nothing."""
+
+    __avro_name__: ClassVar[str] = "refold.failed"
+
+    code: str
+    """Class of the failure, for `Retry.never` and for people."""
+    text: str
+    retry: bool
+    """False: no other attempt can cure it."""
+    retry_after_ms: int
+    """The other side asks for so much time before the next attempt."""
+
+
+class Unknown(Event):
+    """An attempt of an action may have been done, and nobody knows yet."""
+
+    __avro_name__: ClassVar[str] = "refold.unknown"
+
+    text: str
+
+
+class Succeeded(Event):
+    """An action was done and has no event of the user's to say so, or there was nothing to do."""
+
+    __avro_name__: ClassVar[str] = "refold.succeeded"
+
+    text: str
+
+
+class Rung(Event):
+    """A timer of an instance is due (P26)."""
+
+    __avro_name__: ClassVar[str] = "refold.timer"
+
+    id: str
+    name: str
+    due_ms: int
+
+
 REDRIVE: Final[Codec[Any]] = codec_of(Redrive)
 TERMINATE: Final[Codec[Any]] = codec_of(Terminate)
+FAILED: Final[Codec[Any]] = codec_of(Failed)
+UNKNOWN: Final[Codec[Any]] = codec_of(Unknown)
+SUCCEEDED: Final[Codec[Any]] = codec_of(Succeeded)
+TIMER: Final[Codec[Any]] = codec_of(Rung)
+ORDERS: Final = frozenset({REDRIVE.name, TERMINATE.name})
+"""An operator's acts: they never wait in a queue."""
+ENGINE: Final[Mapping[str, Codec[Any]]] = {
+    codec.name: codec for codec in (REDRIVE, TERMINATE, FAILED, UNKNOWN, SUCCEEDED, TIMER)
+}
+"""Every type of the engine's own, by name."""

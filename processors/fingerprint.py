@@ -26,7 +26,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from refold.processors import source, syntax, values
-from refold.processors.spec import Spec
+from refold.processors.form import limits_of
+from refold.processors.spec import CommandSpec, Spec
 from refold.schemas.errors import Code, DefinitionError
 
 _SCHEME: Final = "refold-code-1"
@@ -66,6 +67,8 @@ def _roots(spec: Spec) -> Iterable[object]:
         yield from (rule.event, rule.guard, rule.reducer)
     yield from (entry.send for entry in spec.entries)
     yield from (command.type for command in spec.commands)
+    yield from (command.compensate for command in spec.commands)
+    yield from (timer.duration for timer in spec.timers)
     yield from spec.events()
     yield from (invariant.holds for invariant in spec.invariants)
     yield from (one.lift for one in (*spec.upcasters, *spec.context_upcasters))
@@ -96,14 +99,20 @@ def _graph(spec: Spec, walk: "_Walk") -> dict[str, Any]:
         "version": spec.version,
         "initial": spec.initial,
         "dedup": spec.dedup,
-        "limits": msgspec.to_builtins(spec.limits),
+        "limits": limits_of(spec.limits),
         "states": list(spec.states()),
         "rules": rules,
         "sends": sends,
         "context": walk.refer(spec.context),
-        "events": {kind.__name__: walk.refer(kind) for kind in _by_name(spec.events())},
+        "events": {kind.__name__: walk.refer(kind) for kind in _by_name(spec.kinds())},
         "commands": {
-            one.type.__name__: [walk.refer(one.type), one.target, one.action, one.each]
+            one.type.__name__: [
+                walk.refer(one.type),
+                one.target,
+                one.action,
+                one.each,
+                *_fate(one, walk),
+            ]
             for one in sorted(spec.commands, key=lambda one: one.type.__name__)
         },
         "deferred": sorted([state, kind.__name__] for state, kind in spec.deferred),
@@ -121,7 +130,27 @@ def _graph(spec: Spec, walk: "_Walk") -> dict[str, Any]:
             for one in spec.invariants
         ],
         **_upcasters(spec, walk),
+        **_beside(spec, walk),
     }
+
+
+def _fate(command: CommandSpec, walk: "_Walk") -> list[Any]:
+    """What becomes of an action; nothing for a command that nobody follows."""
+    if not (command.answers or command.retry or command.compensate):
+        return []
+    answers = sorted(kind.__name__ for kind in command.answers)
+    retry = None if command.retry is None else msgspec.to_builtins(command.retry)
+    return [answers, retry, walk.refer(command.compensate)]
+
+
+def _beside(spec: Spec, walk: "_Walk") -> dict[str, Any]:
+    """Timers and undoing; nothing for a graph without them."""
+    found: dict[str, list[Any]] = {
+        "timers": sorted([one.state, one.name, walk.refer(one.duration)] for one in spec.timers),
+        "undoing": sorted(spec.undoing),
+        "pivots": sorted(spec.pivots),
+    }
+    return {name: several for name, several in found.items() if several}
 
 
 def _upcasters(spec: Spec, walk: "_Walk") -> dict[str, Any]:

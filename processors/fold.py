@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from refold.processors.actions import armed
 from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Step
-from refold.processors.engine_events import PREFIX, REDRIVE, TERMINATE
-from refold.processors.instance import Instance
-from refold.processors.queues import queue_behind, redrive, settle, terminate
+from refold.processors.engine_events import ENGINE, ORDERS, PREFIX, REDRIVE, TERMINATE, TIMER
+from refold.processors.instance import NOTHING_MORE, Instance
+from refold.processors.queues import judge, queue_behind, redrive, terminate
 from refold.processors.reading import PARKING, Unreadable, decoded, unreadable
 from refold.processors.records import ENTRY_BYTES, park, refuse
-from refold.schemas.codec import Codec
+from refold.processors.undoing import unwind
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Decision, Reason, Verdict
@@ -76,16 +77,22 @@ def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
         except BaseException as error:  # a user's type may raise anything while it is made
             return _unread(definition, instance, event, unreadable(error))
     if instance is None:
-        blank = definition.blank(event)
-        step = advance(definition, blank, event, data)
-        if step.instance is blank:
-            return Step(step.verdict, None, reason=step.reason)
-        return step
+        return _begun(definition, event, data)
     more = instance.more
     if more.parked is not None:
         return queue_behind(definition, instance, more.parked, event)
-    step = advance(definition, instance, event, data)
-    return settle(definition, instance, event, step) if more.deferred else step
+    if more is NOTHING_MORE and not definition.undoing:  # the plain case
+        return advance(definition, instance, event, data)
+    return judge(definition, instance, event, data)
+
+
+def _begun(definition: Definition, event: EventRecord, data: Any) -> Step:
+    """The first event of an instance, which is there only if it did something."""
+    blank = definition.blank(event)
+    step = advance(definition, blank, event, data)
+    if step.instance is blank:
+        return Step(step.verdict, None, reason=step.reason)
+    return unwind(definition, blank, event, step) if definition.undoing else step
 
 
 def obey(
@@ -104,8 +111,7 @@ def obey(
         event: The record.
         decision: What was decided about it.
     """
-    engine = event.type.startswith(PREFIX)  # an operator's act never waits in a queue
-    if decision.verdict is not Verdict.PARKED or engine:
+    if decision.verdict is not Verdict.PARKED or event.type in ORDERS:
         return Step(decision.verdict, instance, reason=decision.reason)
     if instance is None:
         definition = workflow.version(active)
@@ -157,16 +163,15 @@ def _unread(
     return park(definition, instance, event, reason)
 
 
-def _ordered(
+def _ordered(  # noqa: PLR0911  # as `fold`
     workflow: Workflow,
     definition: Definition,
     instance: Instance | None,
     event: EventRecord,
     released: Mapping[int, EventRecord],
 ) -> Step:
-    """An operator's act: dispatched before queue and expectation, which it must pass."""
-    codecs: Mapping[str, Codec[Any]] = {REDRIVE.name: REDRIVE, TERMINATE.name: TERMINATE}
-    codec = codecs.get(event.type)
+    """The engine's own: only an operator's act passes the queue."""
+    codec = ENGINE.get(event.type)
     if codec is None:
         return refuse(instance, Code.RESERVED_TYPE, f"{event.type} is not known to this engine")
     order = decoded(codec, event.value)
@@ -174,4 +179,12 @@ def _ordered(
         return Step(Verdict.POISON, instance, reason=order.reason)
     if codec is REDRIVE:
         return redrive(workflow, instance, event, order, released)
-    return terminate(definition, instance, event, order)
+    if codec is TERMINATE:
+        return terminate(definition, instance, event, order)
+    if codec is TIMER and (instance is None or armed(instance, order.id) is None):
+        return Step(_DUPLICATE, instance)
+    if instance is None:
+        return refuse(None, Code.NO_TRANSITION, f"there is no instance for {event.type}")
+    if instance.more.parked is not None:
+        return queue_behind(definition, instance, instance.more.parked, event)
+    return judge(definition, instance, event, order)

@@ -4,12 +4,14 @@ Law of this module: plain data from declared data; the code behind the names is 
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from refold.processors.spec import ANY, Function, Spec
+from refold.processors.spec import Function, Limits, Spec
 from refold.processors.table import CommandType
+from refold.processors.triggers import Duration, lasting, name_of
 from refold.schemas.codec import codec_of
 
 
@@ -21,7 +23,6 @@ def canonical_json(spec: Spec, commands: Iterable[CommandType]) -> bytes:
 def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
     """The canonical form of a graph as plain data."""
     states = spec.states()
-    name_of = {kind: codec_of(kind).name for kind in spec.events()}
     return {
         "name": spec.name,
         "version": spec.version,
@@ -29,13 +30,13 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
         "initial": spec.initial,
         "dedup": spec.dedup,
         **({"tenant": spec.tenant} if spec.tenant else {}),
-        "limits": msgspec.to_builtins(spec.limits),
+        "limits": limits_of(spec.limits),
         "states": list(states),
-        "events": list(name_of.values()),
+        "events": [name_of(kind) for kind in spec.kinds()],
         "transitions": [
             {
                 "from": rule.state,
-                "event": name_of[rule.event],
+                "event": name_of(rule.event),
                 "to": rule.to,
                 "guard": called(rule.guard),
                 "reducer": called(rule.reducer),
@@ -45,16 +46,17 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
         "sends": [{"state": one.state, "send": called(one.send)} for one in spec.entries],
         "commands": [
             {"type": one.name, "target": one.target, "action": one.action, "each": one.each}
+            | _fate(one)
             for one in sorted(commands, key=lambda one: one.name)
         ],
-        "deferred": [{"state": state, "event": name_of[kind]} for state, kind in spec.deferred],
-        "already": [{"state": state, "event": name_of[kind]} for state, kind in spec.already],
+        "deferred": [{"state": state, "event": name_of(kind)} for state, kind in spec.deferred],
+        "already": [{"state": state, "event": name_of(kind)} for state, kind in spec.already],
         "finals": [
             {
                 "state": final.state,
                 "status": str(final.status),
                 "late": {
-                    "*" if kind is ANY else name_of[kind]: str(late)
+                    name_of(kind) if isinstance(kind, type) else "*": str(late)
                     for kind, late in final.late.items()
                 },
             }
@@ -66,7 +68,45 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
             for one in spec.invariants
         ],
         **_upcasters(spec),
+        **_beside(spec),
     }
+
+
+def limits_of(limits: Limits) -> dict[str, Any]:
+    """The limits as plain data; those that came later stand only where they are declared."""
+    plain: dict[str, Any] = msgspec.to_builtins(limits)
+    if limits.actions == Limits().actions:
+        del plain["actions"]
+    return plain
+
+
+def _fate(command: CommandType) -> dict[str, Any]:
+    """What becomes of a command's action; nothing for one that nobody follows."""
+    found: dict[str, Any] = {}
+    if command.tracked:
+        found["tracked"] = True
+    if command.retry is not None:
+        found["retry"] = msgspec.to_builtins(command.retry)
+    if command.compensate is not None:
+        found["compensate"] = called(command.compensate)
+    return found
+
+
+def _beside(spec: Spec) -> dict[str, Any]:
+    """Timers and undoing; nothing for a graph without them."""
+    found: dict[str, list[Any]] = {
+        "timers": [
+            {"state": one.state, "name": one.name, "duration": _duration(one.duration)}
+            for one in spec.timers
+        ],
+        "undoing": list(spec.undoing),
+        "pivots": list(spec.pivots),
+    }
+    return {name: several for name, several in found.items() if several}
+
+
+def _duration(duration: Duration) -> str | None:
+    return lasting(duration) if isinstance(duration, timedelta) else called(duration)
 
 
 def _upcasters(spec: Spec) -> dict[str, Any]:

@@ -5,10 +5,12 @@ compiled. Nothing here runs a user's function.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from refold.processors.check import check
 from refold.processors.definition import Definition, compiled
+from refold.processors.engine_events import Rung
 from refold.processors.info import StepInfo
 from refold.processors.spec import (
     ANY,
@@ -20,15 +22,18 @@ from refold.processors.spec import (
     Invariant,
     Late,
     Limits,
+    Retry,
     Rule,
     Spec,
+    TimerSpec,
     Upcaster,
 )
 from refold.processors.status import RunStatus
+from refold.processors.triggers import UNDONE_TRIGGER, Duration, lasting, rung
 from refold.schemas.evolve import Upcast
 from refold.schemas.limits import DEDUP_ENTRIES
 
-__all__ = ["ANY", "Late", "Limits", "RunStatus", "StateGraph", "StepInfo", "Transitions"]
+__all__ = ["ANY", "Late", "Limits", "Retry", "RunStatus", "StateGraph", "StepInfo", "Transitions"]
 
 C = TypeVar("C")
 E = TypeVar("E")
@@ -144,8 +149,14 @@ class StateGraph(Generic[C]):
         target: str | None = None,
         action: str | None = None,
         each: str | None = None,
+        answers: Sequence[type] = (),
+        retry: Retry | None = None,
+        compensate: Callable[[C, Any], object] | None = None,
     ) -> None:
-        """Declare a command type: where it goes and how its keys call it.
+        """Declare a command type: where it goes, how its keys call it, what becomes of its action.
+
+        With answers, a retry or an undoing, or where a transition names `failed`, `unknown` or
+        `succeeded` of it, the instance holds its action open until an executor answers.
 
         Args:
             command: The type.
@@ -153,8 +164,60 @@ class StateGraph(Generic[C]):
             action: Name in the idempotency key; the type's name by default.
             each: Field (str or int) that tells apart several commands of this type from one
                 step, such as the item's number. Part of the key: never an index.
+            answers: Events that its executor answers with; each state that sends it takes them.
+            retry: When it is tried again; left out: a failed attempt is the last one.
+            compensate: Pure function (context, command) → the command that undoes it, of the same
+                target, asked for by a state of `undo`.
         """
-        self._open().commands.append(CommandSpec(command, target, action, each))
+        spec = self._open()
+        declared = CommandSpec(command, target, action, each, tuple(answers), retry, compensate)
+        spec.commands.append(declared)
+
+    def after(
+        self,
+        state: str | Sequence[str],
+        duration: Duration,
+        *,
+        to: str | None = None,
+        name: str | None = None,
+        guard: Callable[[C, Any], bool] | None = None,
+    ) -> Transitions[C, Rung]:
+        """Declare what happens when a state has stood for some time. Use as `on`.
+
+        The timer is armed when the state is entered and dies when it is left; it counts from the
+        fold time of the event that entered it.
+
+        Args:
+            state: State or states.
+            duration: How long, or a pure function of the context that says how long or until when.
+            to: As for `on`; None: the reducer alone, once.
+            name: Of the timer, one each in a state; the duration by default (`24h`).
+            guard: As for `on`; when none holds, the timer is gone without effect.
+        """
+        called = name or (lasting(duration) if isinstance(duration, timedelta) else "deadline")
+        spec = self._open()
+        spec.timers.extend(TimerSpec(one, called, duration) for one in _several(state))
+        rules = [Rule(one, rung(called), to, guard) for one in _several(state)]
+        spec.rules.extend(rules)
+        return Transitions(rules)
+
+    def undo(self, state: str, *, to: str) -> None:
+        """Declare a state that undoes everything done so far and then goes on.
+
+        One after the other, the last one first, each after the confirmed end of the one before;
+        actions without `compensate` have nothing to undo. One that cannot be undone parks.
+
+        Args:
+            state: The state that undoes.
+            to: State that is entered when nothing is left to undo.
+        """
+        spec = self._open()
+        spec.undoing.append(state)
+        spec.rules.append(Rule(state, UNDONE_TRIGGER, to))
+
+    def pivot(self, state: str | Sequence[str]) -> None:
+        """Declare states from which on there is only forward: what was done before stays done."""
+        self._open().pivots.extend(_several(state))
 
     def defer(self, state: str | Sequence[str], *events: type) -> None:
         """In this state keep these events, and try them again after the next transition."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 
-class Deferred(msgspec.Struct, frozen=True, gc=False):
+class Deferred(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An event kept by a state that defers its type: with its payload, tried again later."""
 
     offset: int
@@ -26,7 +26,7 @@ class Deferred(msgspec.Struct, frozen=True, gc=False):
     traceparent: bytes | None = None
 
 
-class Parked(msgspec.Struct, frozen=True, gc=False):
+class Parked(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why an instance waits for a person, and the coordinates queued behind (never payloads)."""
 
     code: str
@@ -36,17 +36,38 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     """Offsets in log order; the first is the record that parked the instance."""
 
 
-class OpenAction(msgspec.Struct, frozen=True, gc=False):
-    """An action that is sent and not known to have ended. Filled when executors answer."""
+class OpenAction(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An action that was asked for and whose answer the graph waits for."""
 
     key: str
+    type: str
+    """Type of its command."""
     action: str
+    target: str
     state: str
-    attempt: int
+    """State whose entry asked for it."""
+    value: bytes
+    """The encoded command: what another attempt sends, and what an undoing looks at."""
     since_ms: int
+    """Fold time of the first attempt."""
+    attempt: int = 1
+    known: str = ""
+    """Empty while it is on its way; `unknown`, or `retrying` until its timer rings."""
+    undoes: str = ""
+    """Key of the forward action that it undoes; empty for a forward one."""
 
 
-class More(msgspec.Struct, frozen=True, gc=False):
+class Timer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A timer that is armed."""
+
+    id: str
+    name: str
+    due_ms: int
+    key: str = ""
+    """Key of the action that is tried again when it rings; empty for a timer of the state."""
+
+
+class More(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What most instances never have; one shared empty object serves them all."""
 
     deferred: tuple[Deferred, ...] = ()
@@ -55,6 +76,14 @@ class More(msgspec.Struct, frozen=True, gc=False):
     """Reason of a `refold.terminate`; empty while the graph decides."""
     reopened: int = 0
     actions: tuple[OpenAction, ...] = ()
+    done: tuple[OpenAction, ...] = ()
+    """Actions that were done and can be undone, in the order in which they were."""
+    timers: tuple[Timer, ...] = ()
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next timer rings; None without one."""
+        return min((one.due_ms for one in self.timers), default=None)
 
 
 NOTHING_MORE = More()

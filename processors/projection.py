@@ -36,7 +36,7 @@ def instance_row(definition: Definition, record: Instance) -> InstanceRow:
         last_offset=record.last_offset,
         last_source=record.last_source,
         last_id=record.last_id,
-        due_ms=None,
+        due_ms=None if parked is not None else record.more.due_ms,
         failure_code=parked.code if parked else None,
         failure_text=parked.text if parked else None,
         created_ms=record.created_ms,

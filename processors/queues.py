@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from refold.processors.actions import answered, rang, reported
 from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Resolution, Send, Step
-from refold.processors.engine_events import Redrive, Terminate
+from refold.processors.engine_events import ENGINE, TIMER, Redrive, Terminate
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
 from refold.processors.reading import PARKING, Unreadable, read
 from refold.processors.records import (
@@ -28,6 +29,7 @@ from refold.processors.records import (
     remapped,
     remembered,
 )
+from refold.processors.undoing import unwind, without_retries
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -48,6 +50,34 @@ class _Tally:
         if step.verdict is not Verdict.DEFERRED:
             found = Resolution(offset, step.verdict, step.reason, step.transition)
             self.resolutions.append(found)
+
+
+def judge(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    data: Any,
+    *,
+    again: bool = False,
+) -> Step:
+    """Judge one event whole: what it answers, the graph, what is undone, what had waited.
+
+    Args:
+        definition: The instance's.
+        instance: Its record, not parked.
+        event: The record, not a duplicate.
+        data: Its decoded value.
+        again: True in a redrive: what failed for good is tried once more.
+    """
+    if event.type == TIMER.name:
+        step = rang(definition, instance, event, data)
+    elif event.type in ENGINE:
+        step = reported(definition, instance, event, data, again=again)
+    else:
+        step = answered(definition, instance, event, data)
+    if definition.undoing:
+        step = unwind(definition, instance, event, step)
+    return settle(definition, instance, event, step) if instance.more.deferred else step
 
 
 def settle(definition: Definition, before: Instance, event: EventRecord, step: Step) -> Step:
@@ -90,14 +120,22 @@ def _ready(definition: Definition, instance: Instance) -> Deferred | None:
     return None
 
 
-def _again(definition: Definition, instance: Instance, event: EventRecord) -> Step:
-    """Judge a record that was remembered before: past dedup and queue."""
+def _again(
+    definition: Definition, instance: Instance, event: EventRecord, *, released: bool = False
+) -> Step:
+    """Judge a record that was remembered before: past dedup and queue.
+
+    One that was deferred has ended its action already; one that is released has not.
+    """
     data = read(definition, event)
     if type(data) is Unreadable:
         if data.reason.code in PARKING:
             return park(definition, instance, event, data.reason)
         return Step(Verdict.POISON, instance, reason=data.reason)
-    return advance(definition, instance, event, data)
+    if released:
+        return judge(definition, instance, event, data, again=True)
+    step = advance(definition, instance, event, data)
+    return unwind(definition, instance, event, step) if definition.undoing else step
 
 
 def queue_behind(
@@ -132,9 +170,7 @@ def redrive(
     working = replace(working, fold_ms=fold_time(instance, event))
     tally, done, why = _Tally(), 0, None
     for offset in offsets:
-        nested = _again(definition, working, released[offset])
-        if nested.instance is not None:
-            nested = settle(definition, working, released[offset], nested)
+        nested = _again(definition, working, released[offset], released=True)
         if nested.verdict is Verdict.PARKED and nested.reason is not None:
             why = nested.reason
             break
@@ -229,7 +265,7 @@ def terminate(
     queued = () if parked is None else parked.queue
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
-                   actions=instance.more.actions)  # fmt: skip
+                   actions=without_retries(instance).more.actions)  # fmt: skip
     after = remembered(definition, instance, event, more=more)
     late = tuple(Resolution(offset, Verdict.LATE, why) for offset in waiting)
     return Step(Verdict.APPLIED, after, transition=name, resolutions=late)

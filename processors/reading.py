@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from refold.processors.definition import Definition
+from refold.processors.engine_events import ENGINE
 from refold.processors.records import plain, raised
 from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
@@ -27,7 +28,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 def read(definition: Definition, event: EventRecord) -> Any:
     """Decode an event's value; `Unreadable` when it cannot be, None for an unknown type."""
-    codec = definition.events.get(event.type)
+    codec = definition.events.get(event.type) or ENGINE.get(event.type)
     return None if codec is None else decoded(codec, event.value)
 
 

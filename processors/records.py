@@ -27,6 +27,14 @@ _PATH: Final = re.compile(r"(?:[A-Za-z]:)?[/\\](?:[^\s/\\'\"]+[/\\])+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
+class Park(Exception):  # noqa: N818  # a finding, turned into a verdict by whoever makes the step
+    """A step that cannot be completed; never leaves the fold."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(code, text)
+        self.reason = Reason(code, bounded_text(text))
+
+
 def fold_time(instance: Instance, event: EventRecord) -> int:
     """The later of the instance's last fold time and the record's log time (P25)."""
     return max(instance.fold_ms, event.log_time_ms)

@@ -23,7 +23,14 @@ def command_types(spec: Spec) -> tuple[type, ...]:
     found: dict[type, None] = {one.type: None for one in spec.commands}
     for entry in spec.entries:
         found.update(dict.fromkeys(sent_types(spec, entry.send)))
+    found.update(dict.fromkeys(undoing_types(spec)))
     return tuple(found)
+
+
+def undoing_types(spec: Spec) -> tuple[type, ...]:
+    """Command types that undo others, in order of declaration."""
+    undo = (one.compensate for one in spec.commands if one.compensate is not None)
+    return tuple(dict.fromkeys(kind for one in undo for kind in sent_types(spec, one)))
 
 
 def sent_types(spec: Spec, send: Function) -> tuple[type, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from refold.processors.status import RunStatus
+from refold.processors.triggers import Duration, trigger_of
 from refold.schemas.limits import DEDUP_ENTRIES, VALUE_BYTES
 
 Function = Callable[..., Any]
@@ -68,6 +69,27 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Events that queue behind a parked one; one more is refused, its bytes are kept."""
     command_bytes: int = VALUE_BYTES
     """Encoded value of one command."""
+    actions: int = 1_000
+    """Actions that are open or can be undone; one more parks the instance."""
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """When an action is tried again after an attempt that certainly did nothing.
+
+    The first attempt counts. Between two lies `first_s`, each time `factor` times longer, at most
+    `most_s`, never less than the other side asks for, and longer by up to `jitter` of itself: a
+    share that is derived from key and attempt and not drawn.
+    """
+
+    attempts: int = 5
+    first_s: float = 1.0
+    factor: float = 2.0
+    most_s: float = 300.0
+    elapsed_s: float | None = None
+    """No attempt begins later after the first one."""
+    jitter: float = 0.1
+    never: tuple[str, ...] = ()
+    """Codes of failures that are not tried again."""
 
 
 @dataclass(slots=True)
@@ -100,6 +122,21 @@ class CommandSpec:
     action: str | None
     each: str | None
     """Field that tells apart several commands of this type from one step."""
+    answers: tuple[Any, ...] = ()
+    """Events that its executor answers with; with one, a retry or an undoing it is an open action
+    of the instance until it is answered."""
+    retry: Retry | None = None
+    compensate: Function | None = None
+    """(context, command) → the command that undoes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSpec:
+    """A timer that a state arms when it is entered."""
+
+    state: str
+    name: str
+    duration: Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +189,11 @@ class Spec:
     finals: list[FinalState] = field(default_factory=list)
     waits: list[tuple[str, RunStatus]] = field(default_factory=list)
     invariants: list[Invariant] = field(default_factory=list)
+    timers: list[TimerSpec] = field(default_factory=list)
+    undoing: list[str] = field(default_factory=list)
+    """States in which what was done is undone."""
+    pivots: list[str] = field(default_factory=list)
+    """States after which nothing is undone any more."""
     upcasters: list[Upcaster] = field(default_factory=list)
     """Of event types."""
     context_upcasters: list[Upcaster] = field(default_factory=list)
@@ -167,9 +209,21 @@ class Spec:
             named[final.state] = None
         return tuple(named)
 
-    def events(self) -> tuple[type, ...]:
-        """Every event type that is named anywhere, in order of appearance."""
+    def kinds(self) -> tuple[type, ...]:
+        """Every event type and every trigger that is named anywhere, in order of appearance."""
         late = [kind for final in self.finals for kind in final.late if isinstance(kind, type)]
         every = [rule.event for rule in self.rules]
         every += [kind for _, kind in self.deferred] + [kind for _, kind in self.already] + late
+        every += [kind for one in self.commands for kind in one.answers]
         return tuple(dict.fromkeys(every))
+
+    def events(self) -> tuple[type, ...]:
+        """The event types among them."""
+        return tuple(kind for kind in self.kinds() if trigger_of(kind) is None)
+
+    def tracked(self) -> frozenset[type]:
+        """Command types whose actions are open until they are answered."""
+        said = [one.type for one in self.commands if one.answers or one.retry or one.compensate]
+        triggers = (trigger_of(kind) for kind in self.kinds())
+        asked = [one.command for one in triggers if one is not None and one.command is not None]
+        return frozenset((*said, *asked))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from refold.processors.spec import Function, Invariant, Late
+from refold.processors.spec import Function, Invariant, Late, Retry, TimerSpec
 from refold.schemas.codec import Codec
 
 
@@ -32,6 +32,10 @@ class Transition:
     invariants: tuple[Invariant, ...]
     """What must hold in the target."""
     needs_step: bool
+    timers: "tuple[TimerSpec, ...]" = ()
+    """What entering the target arms."""
+    tends: bool = False
+    """True where entering the target may change actions or timers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +66,7 @@ class CommandType:
     each: str | None
     codec: Codec[Any]
     encode: Callable[[Any], bytes]
+    tracked: bool = False
+    """True: its action is open until it is answered."""
+    retry: Retry | None = None
+    compensate: Function | None = None

@@ -17,7 +17,7 @@ from refold.processors.batch import Run
 from refold.processors.clients import Clients
 from refold.processors.definition import Workflow
 from refold.processors.emission import Frame
-from refold.processors.engine_events import REDRIVE, TERMINATE
+from refold.processors.engine_events import ENGINE
 from refold.schemas.codec import Codec
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import DefinitionError, RecordError, ServerError
@@ -207,6 +207,6 @@ def _codecs(workflow: Workflow) -> Codecs:
     found: dict[str, dict[int, Codec[Any]]] = {}
     for definition in workflow.versions.values():
         commands = [each.codec for each in definition.commands.values()]
-        for codec in (*definition.events.values(), *commands, REDRIVE, TERMINATE):
+        for codec in (*definition.events.values(), *commands, *ENGINE.values()):
             found.setdefault(codec.name, {})[id(codec)] = codec
     return {name: list(codecs.values()) for name, codecs in found.items()}

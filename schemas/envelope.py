@@ -4,9 +4,29 @@ Law of this module: frozen data and its derivations, no Kafka. `refold.topics.re
 records into these and back. Names follow CloudEvents 1.0 (github.com/cloudevents/spec).
 """
 
+from enum import StrEnum
 from hashlib import blake2b
 
 import msgspec
+
+
+class Outcome(StrEnum):
+    """What an answer says about its action."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """It certainly was not done by this attempt."""
+    UNKNOWN = "unknown"
+    """Nobody knows yet whether it was done."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What an executor's event says about the action that it answers (P30)."""
+
+    key: str
+    """Idempotency key of the action."""
+    attempt: int
+    outcome: Outcome
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +53,8 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     expected_state: str | None = None
     expected_version: int | None = None
     traceparent: bytes | None = None
+    answer: Answer | None = None
+    """The action that it answers; None for an event of anybody else."""
 
 
 class CommandRecord(msgspec.Struct, frozen=True, gc=False):

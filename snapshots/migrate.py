@@ -23,6 +23,9 @@ from refold.snapshots.sessions import Connection, Sessions, transaction
 SCHEMA: Final = "refold"
 """Default schema; the stable views stand in `<schema>_v1`."""
 
+PACKAGE: Final = "refold.snapshots"
+"""Whose migrations are meant unless said otherwise: the engine's."""
+
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}\Z")
 _FILE: Final = re.compile(r"(\d{3})_([a-z_]+)\.sql\Z")
 
@@ -63,21 +66,22 @@ def schema_name(schema: str) -> str:
     )
 
 
-def migrations() -> Sequence[Migration]:
+def migrations(package: str = PACKAGE) -> Sequence[Migration]:
     """The files that this release brings, in order."""
     found: list[Migration] = []
-    for file in resources.files("refold.snapshots").joinpath("sql").iterdir():
+    for file in resources.files(package).joinpath("sql").iterdir():
         if match := _FILE.match(file.name):
             found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
     return sorted(found, key=lambda migration: migration.number)
 
 
-def migrate(dsn: str, schema: str = SCHEMA) -> Sequence[Migration]:
+def migrate(dsn: str, schema: str = SCHEMA, package: str = PACKAGE) -> Sequence[Migration]:
     """Bring the schema up to this release; a second run, or one at the same time, does nothing.
 
     Args:
         dsn: Of a role that may create schemas in the database.
         schema: Where the tables stand.
+        package: Whose `sql` folder holds them.
 
     Returns:
         The migrations that were applied now, in order.
@@ -91,7 +95,7 @@ def migrate(dsn: str, schema: str = SCHEMA) -> Sequence[Migration]:
     sessions = Sessions(dsn, "refold:migrate", statement_timeout_s=600)
     try:
         with sessions.borrow() as connection, transaction(connection):
-            return _migrate(connection, schema)
+            return _migrate(connection, schema, migrations(package))
     except psycopg.Error as error:
         raise server_error(error, f"the migration of schema {schema}") from error
     finally:
@@ -156,12 +160,11 @@ def check_history(ours: Sequence[Migration], theirs: Sequence[Applied], schema: 
             )
 
 
-def _migrate(connection: Connection, schema: str) -> Sequence[Migration]:
+def _migrate(connection: Connection, schema: str, ours: Sequence[Migration]) -> Sequence[Migration]:
     connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"refold:{schema}"]
     )
     theirs = applied(connection, schema)
-    ours = migrations()
     check_history(ours, theirs, schema)
     _check_pair(connection, ours[: len(theirs)], schema)
     pending = ours[len(theirs) :]

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from refold.schemas.codec import Codec
+from refold.schemas.envelope import Outcome
 from refold.schemas.limits import ID_BYTES, KEY_BYTES, NAME_BYTES, SOURCE_BYTES
 from refold.topics.records import CONTENT_TYPE
 from refold.topics.specs import commands_topic, events_topic
@@ -53,6 +54,9 @@ EVENT_HEADER_SCHEMAS: Final[Mapping[str, Json]] = {
     "ce_expectedstate": _text(NAME_BYTES, "Refused as stale in any other state."),
     "ce_expectedversion": {"type": "string", "pattern": "^[0-9]{1,18}$"},
     "traceparent": {"type": "string", "description": "W3C Trace Context."},
+    "idempotency-key": _text(KEY_BYTES, "Key of the command that it answers."),
+    "ce_attempt": {"type": "string", "pattern": "^[1-9][0-9]*$"},
+    "ce_outcome": {"type": "string", "enum": [str(one) for one in Outcome]},
 }
 EVENT_REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 

@@ -7,13 +7,15 @@ between this module and `refold.topics.records`. Texts about bytes of others are
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from refold.schemas.envelope import Answer, Outcome
 from refold.schemas.errors import Code
-from refold.schemas.limits import HEADER_COUNT, ID_BYTES, id_fault, name_fault
+from refold.schemas.limits import HEADER_COUNT, ID_BYTES, KEY_BYTES, id_fault, name_fault
 from refold.schemas.verdicts import Reason, Verdict
 from refold.topics.headers import UNREADABLE, RawHeaders
 
 REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 RESERVED_SOURCE: Final = "/refold/"
+_OUTCOMES: Final = tuple(str(one) for one in Outcome)
 _DIGITS: Final = 18
 """Digits of an expected version: below 2^63."""
 
@@ -106,12 +108,12 @@ def valueless(value: bytes | None) -> Refusal:
     return Refusal(Code.UNDECODABLE, "has an empty value", Verdict.POISON)
 
 
-Extras: TypeAlias = tuple[str | None, int | None, bytes | None]
-NO_EXTRAS: Final[Extras] = (None, None, None)
+Extras: TypeAlias = tuple[str | None, int | None, bytes | None, Answer | None]
+NO_EXTRAS: Final[Extras] = (None, None, None, None)
 
 
 def extras_of(headers: Mapping[str, bytes | None], key: bytes | None) -> Extras:
-    """Expected state, expected version and trace; also checks that the subject is the key."""
+    """Expected state and version, trace, answer; also checks that the subject is the key."""
     if "ce_subject" in headers and headers["ce_subject"] != key:
         subject = shown(headers["ce_subject"])
         raise Refusal(Code.BAD_KEY, f"key {shown(key)} is not its ce_subject {subject}")
@@ -125,7 +127,18 @@ def extras_of(headers: Mapping[str, bytes | None], key: bytes | None) -> Extras:
         version = number(digits, "ce_expectedversion")
     if "traceparent" in headers:
         trace = identifier(headers["traceparent"], "traceparent").encode()
-    return state, version, trace
+    answer = _answer(headers) if "idempotency-key" in headers else None
+    return state, version, trace, answer
+
+
+def _answer(headers: Mapping[str, bytes | None]) -> Answer:
+    key = identifier(headers["idempotency-key"], "idempotency-key", KEY_BYTES)
+    attempt = number(text_of(headers.get("ce_attempt"), "ce_attempt"), "ce_attempt")
+    said = text_of(headers.get("ce_outcome"), "ce_outcome")
+    if said not in _OUTCOMES:
+        known = ", ".join(_OUTCOMES)
+        raise Refusal(Code.BAD_ENVELOPE, f"ce_outcome {said[:40]!r} is none of {known}")
+    return Answer(key, attempt, Outcome(said))
 
 
 def number(digits: str, name: str) -> int:

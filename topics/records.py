@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 from confluent_kafka import Message
 
-from refold.schemas.envelope import CommandRecord, EventRecord
+from refold.schemas.envelope import Answer, CommandRecord, EventRecord
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.limits import (
     HEADER_COUNT,
@@ -74,6 +74,9 @@ EVENT_HEADERS: Final = _PLAIN | {
     "ce_expectedstate",
     "ce_expectedversion",
     "traceparent",
+    "idempotency-key",
+    "ce_attempt",
+    "ce_outcome",
 }
 COMMAND_HEADERS: Final = frozenset(
     {
@@ -379,8 +382,11 @@ def event_headers(
     expected_state: str | None = None,
     expected_version: int | None = None,
     traceparent: str | None = None,
+    answer: Answer | None = None,
 ) -> Headers:
     """The headers of an event that a publisher sends; the record key is the instance id.
+
+    `answer` names the action that the event answers, and what became of it.
 
     Raises:
         RecordError: BAD_ENVELOPE, a part is over its limit or of a wrong form.
@@ -411,6 +417,12 @@ def event_headers(
     ):
         if given is not None:
             headers.append((name, str(given).encode()))
+    if answer is not None:
+        headers += [
+            ("idempotency-key", answer.key.encode()),
+            ("ce_attempt", b"%d" % answer.attempt),
+            ("ce_outcome", answer.outcome.encode()),
+        ]
     return headers
 
 

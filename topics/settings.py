@@ -158,6 +158,13 @@ class Schemas(_Section):
         return self
 
 
+class Executor(_Section):
+    """Of executors."""
+
+    dsn: str = ""
+    """Database of the ledger; empty: that of `postgres.dsn`."""
+
+
 class Settings(BaseSettings):
     """All settings of one process."""
 
@@ -175,6 +182,7 @@ class Settings(BaseSettings):
     postgres: Postgres = Postgres()
     worker: Worker = Worker()
     schemas: Schemas = Schemas()
+    executor: Executor = Executor()
 
     @classmethod
     def settings_customise_sources(
@@ -189,6 +197,11 @@ class Settings(BaseSettings):
         path = _file()
         file = (TomlConfigSettingsSource(settings_cls, path),) if path else ()
         return (init_settings, env_settings, *file)
+
+    @property
+    def ledger_dsn(self) -> str:
+        """Connection string of the ledger's database."""
+        return self.executor.dsn or self.postgres.dsn
 
     @property
     def group(self) -> str:

@@ -7,7 +7,8 @@ found under its own name, `refold.topics.publisher` and so on.
 from msgspec.structs import replace
 
 from refold.processors.definition import Definition, Workflow
-from refold.processors.graph import ANY, Late, Limits, RunStatus, StateGraph, StepInfo
+from refold.processors.graph import ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
+from refold.processors.triggers import failed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
 from refold.schemas.types import Command, Context, Event
@@ -26,11 +27,15 @@ __all__ = [
     "Late",
     "Limits",
     "RefoldError",
+    "Retry",
     "RunStatus",
     "StateGraph",
     "StepInfo",
     "WasNamed",
     "Workflow",
     "__version__",
+    "failed",
     "replace",
+    "succeeded",
+    "unknown",
 ]

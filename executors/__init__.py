@@ -1,0 +1,1 @@
+"""Executors: what acts on the outside world for commands, through a ledger of intents."""

@@ -1,0 +1,245 @@
+"""Open actions and armed timers: what an executor says of one, and what is due.
+
+Law of this module: pure and total. A report closes its action or tries it again; a report of an
+action that is not open changes nothing but the memory of it; failing for good is a transition of
+the graph or parks, never silence.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from refold.processors.advance import advance
+from refold.processors.definition import Definition
+from refold.processors.effects import Send, Step
+from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Rung
+from refold.processors.instance import Instance, More, OpenAction, Timer
+from refold.processors.records import fold_time, more_with, park, refuse, remembered
+from refold.processors.spec import Retry
+from refold.schemas.envelope import Answer, EventRecord, Outcome, derived_id
+from refold.schemas.errors import Code
+from refold.schemas.limits import bounded_text
+from refold.schemas.verdicts import Reason, Verdict
+
+Judge = Callable[[Definition, Instance, EventRecord, Any], Step]
+_SAID: Final = {
+    FAILED.name: Outcome.FAILED, UNKNOWN.name: Outcome.UNKNOWN, SUCCEEDED.name: Outcome.SUCCEEDED,
+}  # fmt: skip
+
+
+def answered(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+    """Judge an event of the user's that answers an action: the action ends, the graph moves.
+
+    Where the graph has nothing for it in this state, the action has ended all the same.
+    """
+    found = _open(instance, event.answer)
+    if found is None or event.answer is None or event.answer.outcome is Outcome.UNKNOWN:
+        return advance(definition, instance, event, data)
+    more = closed(definition, instance.more, found, event.answer.outcome)
+    working = replace(instance, more=more)
+    step = advance(definition, working, event, data)
+    if step.verdict is Verdict.PARKED and step.reason is not None:
+        return park(definition, instance, event, step.reason)
+    if step.verdict is Verdict.REFUSED:
+        stale = step.reason is not None and step.reason.code is Code.STALE
+        kept = replace(step, instance=instance)
+        return kept if stale else noted(definition, working, event, "answer")
+    return step
+
+
+def reported(
+    definition: Definition, instance: Instance | None, event: EventRecord, report: Any, *,
+    again: bool = False,
+) -> Step:  # fmt: skip
+    """Judge a report of the engine's executors: failed, unknown or succeeded.
+
+    Args:
+        definition: The instance's.
+        instance: Its record, not parked.
+        event: The record.
+        report: Its decoded value.
+        again: True in a redrive: what failed for good is tried once more.
+    """
+    answer = event.answer
+    if answer is None or answer.outcome is not _SAID[event.type]:
+        return refuse(instance, Code.BAD_ENVELOPE, f"{event.type} does not say of which action")
+    if instance is None:
+        return refuse(None, Code.NO_TRANSITION, "there is no such instance")
+    found = _open(instance, answer)
+    if found is None:
+        after = remembered(definition, instance, event)
+        return Step(Verdict.ALREADY, after, transition=f"{instance.state}/{event.type}/none")
+    if answer.outcome is Outcome.UNKNOWN:
+        more = _with(instance.more, replace(found, known="unknown"))
+        return triggered(definition, replace(instance, more=more), instance, event, found, report)
+    if answer.outcome is Outcome.FAILED:
+        return _failed(definition, instance, event, found, report, again=again)
+    more = closed(definition, instance.more, found, Outcome.SUCCEEDED)
+    return triggered(definition, replace(instance, more=more), instance, event, found, report)
+
+
+def rang(definition: Definition, instance: Instance, event: EventRecord, order: Rung) -> Step:
+    """Judge a timer event: one that is not armed is a duplicate (P26)."""
+    timer = armed(instance, order.id)
+    if timer is None:
+        return Step(Verdict.DUPLICATE, instance)
+    rest = tuple(one for one in instance.more.timers if one.id != timer.id)
+    more = more_with(instance.more, timers=rest)
+    if timer.key:
+        found = next((one for one in more.actions if one.key == timer.key), None)
+        working = replace(instance, more=more)
+        if found is None:
+            return noted(definition, working, event, "none")
+        return _tried(definition, working, event, found)
+    name = f"{event.type}:{timer.name}"
+    return _moved(definition, replace(instance, more=more), instance, event, name, order)
+
+
+def armed(instance: Instance, timer: str) -> Timer | None:
+    """The timer of that id, None if it is not armed."""
+    return next((one for one in instance.more.timers if one.id == timer), None)
+
+
+def triggered(
+    definition: Definition,
+    working: Instance,
+    before: Instance,
+    event: EventRecord,
+    found: OpenAction,
+    report: Any,
+) -> Step:
+    """Take the transition that a graph has for a report about an action, if it has one."""
+    name = f"{event.type}:{found.type}"
+    return _moved(definition, working, before, event, name, report)
+
+
+def closed(definition: Definition, more: More, found: OpenAction, outcome: Outcome) -> More:
+    """What is left when an action has ended; one that was done may have to be undone."""
+    ended = {found.key, found.undoes} if outcome is Outcome.SUCCEEDED else {found.key}
+    actions = tuple(one for one in more.actions if one.key not in ended)
+    timers = tuple(one for one in more.timers if one.key not in ended)
+    done = tuple(one for one in more.done if one.key not in ended)
+    undone = any(one.undoes == found.key for one in actions)
+    undoable = definition.by_name[found.type].compensate is not None
+    if outcome is Outcome.SUCCEEDED and undoable and not found.undoes and not undone:
+        done = (*done, replace(found, known=""))
+    return more_with(more, actions=actions, timers=timers, done=done)
+
+
+def noted(definition: Definition, working: Instance, event: EventRecord, what: str) -> Step:
+    """Something changed beside the state, which stands: late after the end, as everything is."""
+    late = bool(working.more.ended) or working.state in definition.finals
+    after = remembered(definition, working, event)
+    name = f"{working.state}/{event.type}/{what}"
+    return Step(Verdict.LATE if late else Verdict.APPLIED, after, transition=name)
+
+
+def _moved(
+    definition: Definition,
+    working: Instance,
+    before: Instance,
+    event: EventRecord,
+    name: str,
+    data: Any,
+) -> Step:
+    cell = definition.table[working.state].get(name)
+    if cell is None or working.more.ended:
+        return noted(definition, working, event, "noted")
+    step = advance(definition, working, event, data, name)
+    if step.verdict is Verdict.PARKED and step.reason is not None:
+        return park(definition, before, event, step.reason)
+    if step.verdict is Verdict.REFUSED:
+        return noted(definition, working, event, "noted")
+    return step
+
+
+def _failed(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    found: OpenAction,
+    report: Failed,
+    *,
+    again: bool,
+) -> Step:
+    if again:
+        return _tried(definition, instance, event, found)
+    at_ms = fold_time(instance, event)
+    due_ms = _next_ms(definition.by_name[found.type].retry, found, report, at_ms)
+    if due_ms is not None and not instance.more.ended:
+        number = str(found.attempt + 1)
+        timer = Timer(derived_id("timer", found.key, number), f"retry {number}", due_ms, found.key)
+        more = _with(instance.more, replace(found, known="retrying"))
+        more = more_with(more, timers=(*more.timers, timer))
+        return noted(definition, replace(instance, more=more), event, "retry")
+    name = f"{event.type}:{found.type}"
+    handled = name in definition.table[instance.state]
+    forgotten = instance.more.ended or instance.state in definition.finals
+    if found.undoes or not (handled or forgotten or instance.state in definition.undoing):
+        return park(definition, instance, event, _for_good(found, report))
+    more = closed(definition, instance.more, found, Outcome.FAILED)
+    return triggered(definition, replace(instance, more=more), instance, event, found, report)
+
+
+def _for_good(found: OpenAction, report: Failed) -> Reason:
+    """Why an instance waits for a person, and what stands undone."""
+    after = f"after attempt {found.attempt}: {report.code} {report.text}"
+    if found.undoes:
+        text = f"{found.type} did not undo what {found.undoes} did, {after}"
+        return Reason(Code.COMPENSATION_FAILED, bounded_text(text))
+    text = f"action {found.action!r} of state {found.state!r} failed for good {after}"
+    return Reason(Code.ACTION_FAILED, bounded_text(text))
+
+
+def _tried(
+    definition: Definition, working: Instance, event: EventRecord, found: OpenAction
+) -> Step:
+    """Ask for the next attempt under the same key (P24)."""
+    attempt = found.attempt + 1
+    send = Send(
+        found.target, found.type, found.action, found.key, found.state, found.value, attempt
+    )
+    more = _with(working.more, replace(found, attempt=attempt, known=""))
+    after = remembered(definition, working, event, more=more)
+    name = f"{working.state}/{event.type}/attempt {attempt}"
+    return Step(Verdict.APPLIED, after, (send,), transition=name)
+
+
+def _next_ms(retry: Retry | None, found: OpenAction, report: Failed, at_ms: int) -> int | None:
+    """When the next attempt begins; None: there is none."""
+    if retry is None or not report.retry or report.code in retry.never:
+        return None
+    if found.attempt >= retry.attempts:
+        return None
+    pause_s = retry.first_s
+    for _ in range(found.attempt - 1):
+        pause_s = min(pause_s * retry.factor, retry.most_s)
+    pause_ms = int(min(pause_s, retry.most_s) * 1000)
+    pause_ms += int(pause_ms * retry.jitter) * _share(found) // 1000
+    due_ms = at_ms + max(pause_ms, report.retry_after_ms)
+    last_ms = None if retry.elapsed_s is None else found.since_ms + int(retry.elapsed_s * 1000)
+    return None if last_ms is not None and due_ms > last_ms else due_ms
+
+
+def _share(found: OpenAction) -> int:
+    """0 to 999, the same in every process for this key and attempt."""
+    digest = blake2b(f"{found.key}/{found.attempt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % 1000
+
+
+def _open(instance: Instance, answer: Answer | None) -> OpenAction | None:
+    """The open action that an answer is about; an older attempt's counts only if it was done."""
+    if answer is None:
+        return None
+    for one in instance.more.actions:
+        if one.key == answer.key:
+            old = answer.attempt < one.attempt and answer.outcome is not Outcome.SUCCEEDED
+            return None if old else one
+    return None
+
+
+def _with(more: More, changed: OpenAction) -> More:
+    actions = tuple(changed if one.key == changed.key else one for one in more.actions)
+    return replace(more, actions=actions)

@@ -1,0 +1,120 @@
+"""What a definition must satisfy about actions: answers, retries, undoing, timers.
+
+Law of this module: as `refold.processors.check`, of which it is a part.
+"""
+
+from datetime import timedelta
+
+from refold.processors.sends import command_types, sent_types
+from refold.processors.spec import CommandSpec, Spec
+from refold.processors.triggers import trigger_of
+from refold.processors.wrong import wrong
+from refold.schemas.limits import name_fault
+
+
+def check_actions(spec: Spec) -> None:
+    """Check what waits, retries and undoes.
+
+    Raises:
+        DefinitionError: The first thing that does not hold; names the state and the cure.
+    """
+    for one in (_answers, _triggers, _retries, _undoing, _timers):
+        one(spec)
+
+
+def _answers(spec: Spec) -> None:
+    """A state that sends a command takes every answer to it."""
+    taken = {(rule.state, rule.event) for rule in spec.rules} | {*spec.deferred, *spec.already}
+    finals = {final.state for final in spec.finals}
+    answers = {one.type: one.answers for one in spec.commands if one.answers}
+    for one in spec.commands:
+        for kind in one.answers:
+            if not isinstance(kind, type) or trigger_of(kind) is not None:
+                what = f"{kind!r} among the answers of {one.type.__name__} is no event type"
+                raise wrong(spec, what, "Give the event's class.")
+    for entry in (one for one in spec.entries if one.state not in finals):
+        for command in sent_types(spec, entry.send):
+            for kind in answers.get(command, ()):
+                if (entry.state, kind) not in taken:
+                    what = f"state {entry.state!r} sends {command.__name__} and does not take its"
+                    cure = f"Add on({entry.state!r}, {kind.__name__}, …), or defer it there."
+                    raise wrong(spec, f"{what} answer {kind.__name__}", cure, state=entry.state)
+
+
+def _triggers(spec: Spec) -> None:
+    """Reports are about commands that the graph sends."""
+    known = set(command_types(spec))
+    for kind in spec.kinds():
+        trigger = trigger_of(kind)
+        if trigger is not None and trigger.command is not None and trigger.command not in known:
+            what = f"{trigger.title} is about a command that no state sends"
+            raise wrong(spec, what, "Name a command of this graph.")
+    for final in spec.finals:
+        for late in final.late:
+            if isinstance(late, type) and trigger_of(late) is not None:
+                what = f"final state {final.state!r} has a late policy for {late.__name__}"
+                raise wrong(spec, what, "Give late policies for events: reports are noted.")
+
+
+def _retries(spec: Spec) -> None:
+    for one in spec.commands:
+        retry = one.retry
+        if retry is None:
+            continue
+        good = retry.attempts >= 1 and retry.first_s >= 0 and retry.factor >= 1
+        if not (good and retry.most_s >= 0 and 0 <= retry.jitter <= 1):
+            cure = (
+                "Give 1 or more attempts, no time below 0 s, a factor of 1 or more, jitter 0 to 1."
+            )
+            raise wrong(spec, f"the retry of {one.type.__name__} is out of range", cure)
+
+
+def _undoing(spec: Spec) -> None:
+    """What undoes can be found, goes to the same executor, and is itself not undone."""
+    declared = {one.type: one for one in spec.commands}
+    target_of = {kind: _target(spec, declared.get(kind)) for kind in command_types(spec)}
+    for one in spec.commands:
+        if one.compensate is None:
+            continue
+        name, found = one.type.__name__, sent_types(spec, one.compensate)
+        if not found:
+            cure = "Annotate what it returns."
+            raise wrong(spec, f"what undoes {name} cannot be told from its code", cure)
+        for kind in found:
+            if target_of[kind] != _target(spec, one):
+                what = f"{kind.__name__} undoes {name} and goes to another target"
+                cure = f"Declare command({kind.__name__}, target={_target(spec, one)!r})."
+                raise wrong(spec, what, cure)
+            if kind in declared and declared[kind].compensate is not None:
+                what = f"{kind.__name__} undoes {name} and is undone itself"
+                raise wrong(spec, what, "What undoes an action stands.")
+    finals = {final.state for final in spec.finals}
+    for state in spec.undoing:
+        if state in finals:
+            raise wrong(spec, f"state {state!r} undoes and is final", "Let it lead to the end.")
+        if not any(one.compensate for one in spec.commands):
+            cure = "Declare command(…, compensate=…) for what is to be undone."
+            raise wrong(spec, f"state {state!r} undoes, and no command can be undone", cure)
+
+
+def _target(spec: Spec, command: CommandSpec | None) -> str:
+    return spec.name if command is None or command.target is None else command.target
+
+
+def _timers(spec: Spec) -> None:
+    seen: set[tuple[str, str]] = set()
+    finals = {final.state for final in spec.finals}
+    for one in spec.timers:
+        fault = name_fault(one.name)
+        if fault is not None:
+            raise wrong(spec, f"timer {one.name!r} {fault}", "Give it another name=.")
+        if (one.state, one.name) in seen:
+            cure = "Give each timer of a state its own name=."
+            raise wrong(spec, f"state {one.state!r} has timer {one.name!r} twice", cure)
+        seen.add((one.state, one.name))
+        if isinstance(one.duration, timedelta) and one.duration <= timedelta(0):
+            what = f"timer {one.name!r} of state {one.state!r} lasts {one.duration}"
+            raise wrong(spec, what, "Give a duration above zero.")
+        if one.state in finals or one.state == spec.initial:
+            what = f"state {one.state!r} has a timer, and it is never entered or never left"
+            raise wrong(spec, what, "Give timers to states that are entered and left.")

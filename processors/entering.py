@@ -1,0 +1,95 @@
+"""What entering a state does beside its commands: actions opened, timers armed, old ones dead.
+
+Law of this module: pure; what cannot be done raises `Park`, and the step is not made at all.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from refold.processors.definition import Definition
+from refold.processors.effects import Send
+from refold.processors.instance import Instance, More, OpenAction, Timer
+from refold.processors.records import Park, more_with, raised
+from refold.processors.spec import TimerSpec
+from refold.schemas.envelope import EventRecord, derived_id
+from refold.schemas.errors import Code
+
+TIMER_MOST_S: Final = 100 * 366 * 86_400
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def entered(
+    definition: Definition,
+    instance: Instance,
+    event: EventRecord,
+    state: str,
+    context: Any,
+    effects: Iterable[Send],
+    at_ms: int,
+) -> More:
+    """What an instance has beside its state after it entered one.
+
+    Args:
+        definition: The instance's.
+        instance: Its record before.
+        event: What made it enter.
+        state: State that it enters.
+        context: The new context.
+        effects: Commands of the entry.
+        at_ms: Fold time.
+
+    Raises:
+        Park: LIMIT_REACHED, too many actions; REDUCER_RAISED, a duration cannot be told.
+    """
+    more = instance.more
+    actions = opened(definition, more, effects, at_ms)
+    timers = tuple(one for one in more.timers if one.key)  # those of the state before are dead
+    if any(one.state == state for one in definition.spec.timers):
+        specs = (one for one in definition.spec.timers if one.state == state)
+        timers += tuple(_armed(one, event, context, at_ms) for one in specs)
+    done = () if state in definition.pivots else more.done
+    return more_with(more, actions=actions, timers=timers, done=done)
+
+
+def opened(
+    definition: Definition, more: More, effects: Iterable[Send], at_ms: int
+) -> tuple[OpenAction, ...]:
+    """The open actions with those that these commands begin."""
+    fresh = tuple(
+        OpenAction(one.key, one.type, one.action, one.target, one.state, one.value, at_ms)
+        for one in effects
+        if definition.by_name[one.type].tracked
+    )
+    count, most = len(more.actions) + len(more.done) + len(fresh), definition.limits.actions
+    if fresh and count > most:
+        text = f"{count} actions would be open or to be undone, the definition allows {most}"
+        raise Park(Code.LIMIT_REACHED, text)
+    return more.actions + fresh
+
+
+def _armed(spec: TimerSpec, event: EventRecord, context: Any, at_ms: int) -> Timer:
+    due_ms = _due(spec, context, at_ms)
+    found = derived_id("timer", event.source, event.id, spec.state, spec.name, "1")
+    return Timer(found, spec.name, due_ms)
+
+
+def _due(spec: TimerSpec, context: Any, at_ms: int) -> int:
+    """When it rings; what is over already rings at once."""
+    duration = spec.duration
+    try:
+        length = duration if isinstance(duration, timedelta) else duration(context)
+        if isinstance(length, datetime):
+            due_ms = (length - _EPOCH) // _MILLISECOND
+        else:
+            due_ms = at_ms + length // _MILLISECOND
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the user's function raised, or gave something else
+        text = f"the duration of timer {spec.name!r} of state {spec.state!r}: {raised(error)}"
+        raise Park(Code.REDUCER_RAISED, text) from None
+    if due_ms > at_ms + TIMER_MOST_S * 1000:
+        text = f"timer {spec.name!r} of state {spec.state!r} would ring in more than 100 years"
+        raise Park(Code.REDUCER_RAISED, text)
+    return max(due_ms, at_ms)

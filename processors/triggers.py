@@ -1,0 +1,124 @@
+"""What moves a graph beside the user's own events: reports about actions, timers, an undoing's end.
+
+Law of this module: a trigger is a class, so that a transition names it where it names an event; it
+carries the name under which the table knows it. Two calls with equal arguments give the same class.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from refold.processors.engine_events import (
+    FAILED,
+    SUCCEEDED,
+    TIMER,
+    UNKNOWN,
+    Failed,
+    Rung,
+    Succeeded,
+    Unknown,
+)
+from refold.schemas.codec import codec_of
+from refold.schemas.types import Event
+
+Duration = timedelta | Callable[[Any], timedelta | datetime]
+"""How long a timer runs, or a pure function of the context that says so, or until when."""
+
+
+class Undone(Event):
+    """Everything that a state had to undo is undone; never on the log."""
+
+
+UNDONE: Final = "refold.undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """What a trigger's class stands for."""
+
+    name: str
+    """Its row of the table: no event type has such a name."""
+    title: str
+    """How people call it."""
+    command: type | None = None
+    """The command whose action it reports about."""
+    timer: str = ""
+    """Name of its timer."""
+
+
+def failed(command: type) -> type[Failed]:
+    """The trigger of an action that failed for good: after the last attempt, or incurably.
+
+    Args:
+        command: Type of its command.
+    """
+    found: type[Failed] = _reported(command, Failed, FAILED.name, "failed")
+    return found
+
+
+def unknown(command: type) -> type[Unknown]:
+    """The trigger of an action of which nobody knows whether it was done.
+
+    Args:
+        command: Type of its command.
+    """
+    found: type[Unknown] = _reported(command, Unknown, UNKNOWN.name, "unknown")
+    return found
+
+
+def succeeded(command: type) -> type[Succeeded]:
+    """The trigger of an action that was done, where its executor has no event to say so.
+
+    Args:
+        command: Type of its command.
+    """
+    found: type[Succeeded] = _reported(command, Succeeded, SUCCEEDED.name, "succeeded")
+    return found
+
+
+@cache
+def _reported(command: type, base: Any, name: str, word: str) -> Any:
+    title = f"{word}({command.__name__})"
+    return _made(base, Trigger(f"{name}:{codec_of(command).name}", title, command=command))
+
+
+@cache
+def rung(name: str) -> type[Rung]:
+    """The trigger of a state's timer with this name."""
+    made: type[Rung] = _made(Rung, Trigger(f"{TIMER.name}:{name}", f"after({name})", timer=name))
+    return made
+
+
+def _made(base: type, trigger: Trigger) -> Any:
+    namespace = {"__trigger__": trigger, "__module__": __name__}
+    made = msgspec.defstruct("Trigger", [], bases=(base,), namespace=namespace, frozen=True)
+    made.__name__ = made.__qualname__ = trigger.title
+    return made
+
+
+UNDONE_TRIGGER: Final[Any] = _made(Undone, Trigger(UNDONE, "undone"))
+
+
+def trigger_of(kind: type) -> Trigger | None:
+    """What a class stands for; None for an event of the user's."""
+    found = getattr(kind, "__trigger__", None)
+    return found if isinstance(found, Trigger) else None
+
+
+def name_of(kind: type) -> str:
+    """Under which name the table knows an event type or a trigger."""
+    trigger = trigger_of(kind)
+    return codec_of(kind).name if trigger is None else trigger.name
+
+
+def lasting(duration: timedelta) -> str:
+    """A duration as a timer's name: `90s`, `24h`, `14d`, `1500ms`."""
+    ms = duration // timedelta(milliseconds=1)
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms % size == 0 and ms >= size:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"

@@ -1,0 +1,139 @@
+"""Undoing what was done: the last thing first, one at a time, each after the one before (SAGA).
+
+Law of this module: pure. A forward action has one compensation, whatever asks for it, for its key
+is the forward one's with the direction changed (P24); what is on its way when the undoing begins
+is asked to be undone as well, and the executor settles it first (P33).
+
+Source: Garcia-Molina, Salem: Sagas, SIGMOD 1987.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from refold.processors.advance import advance
+from refold.processors.definition import Definition
+from refold.processors.effects import Send, Step
+from refold.processors.instance import Instance, OpenAction
+from refold.processors.keys import compensate_key
+from refold.processors.records import Park, as_one, fold_time, more_with, park, raised
+from refold.processors.triggers import UNDONE, Undone
+from refold.schemas.envelope import EventRecord
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Reason, Verdict
+
+
+def unwind(definition: Definition, before: Instance | None, event: EventRecord, step: Step) -> Step:
+    """In a state that undoes, ask for the next undoing, or go on when nothing is left.
+
+    Args:
+        definition: The instance's, with such states.
+        before: The record before `event`: what stands again if this cannot be done.
+        event: The record.
+        step: What it decided.
+    """
+    now = step.instance
+    if now is None or now is before or now.state not in definition.undoing:
+        return step
+    if step.verdict is not Verdict.APPLIED or now.more.ended:
+        return step
+    before = definition.blank(event) if before is None else before
+    effects = list(step.effects)
+    try:
+        while now.state in definition.undoing and not _under_way(now):
+            now = without_retries(now)
+            last = _last(definition, now)
+            if last is not None:
+                now, send = undoing(definition, now, last, fold_time(now, event))
+                effects.append(send)
+                break
+            nested = advance(definition, now, event, Undone(), UNDONE)
+            if nested.verdict is not Verdict.APPLIED or nested.instance is None:
+                return _unmoved(definition, before, event, nested.reason)
+            effects.extend(nested.effects)
+            now = nested.instance
+    except Park as problem:
+        return park(definition, before, event, problem.reason)
+    if now is step.instance:
+        return step
+    after = as_one(now, before, event, step.instance.dedup if step.instance else b"")
+    return replace(step, instance=after, effects=tuple(effects))
+
+
+def undoing(
+    definition: Definition, instance: Instance, forward: OpenAction, at_ms: int
+) -> tuple[Instance, Send]:
+    """The command that undoes a forward action, and the record that waits for its end.
+
+    Raises:
+        Park: The user's function raised, or gave no command of this definition.
+    """
+    kind = definition.by_name[forward.type]
+    wanted = _wanted(definition, instance, forward)
+    undo = definition.commands.get(type(wanted))
+    if undo is None or undo.target != kind.target:
+        what = f"the compensation of {forward.type} gave {type(wanted).__name__}"
+        raise Park(Code.COMMAND_INVALID, f"{what}, which is no command for {kind.target!r}")
+    try:
+        value = undo.encode(wanted)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a value that its schema does not hold
+        text = f"command {undo.name} cannot be encoded: {raised(error)}"
+        raise Park(Code.COMMAND_INVALID, text) from None
+    key, state = compensate_key(forward.key), instance.state
+    send = Send(undo.target, undo.name, forward.action, key, state, value)
+    opened = OpenAction(
+        key, undo.name, forward.action, undo.target, state, value, at_ms, undoes=forward.key
+    )
+    more = more_with(instance.more, actions=(*instance.more.actions, opened))
+    return replace(instance, more=more), send
+
+
+def _wanted(definition: Definition, instance: Instance, forward: OpenAction) -> Any:
+    kind = definition.by_name[forward.type]
+    context = instance.context
+    if definition.copied is not None:
+        context = definition.copied(context)
+    try:
+        if kind.compensate is None:
+            raise TypeError(f"{forward.type} has no compensation")
+        return kind.compensate(context, kind.codec.decode(forward.value))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever it is, the user's function raised it
+        text = f"the compensation of {forward.type} raised {raised(error)}"
+        raise Park(Code.REDUCER_RAISED, text) from None
+
+
+def _under_way(instance: Instance) -> bool:
+    return any(one.undoes for one in instance.more.actions)
+
+
+def without_retries(instance: Instance) -> Instance:
+    """The record without actions that wait for another attempt: they certainly did nothing."""
+    more = instance.more
+    waiting = {one.key for one in more.actions if one.known == "retrying" and not one.undoes}
+    if not waiting:
+        return instance
+    actions = tuple(one for one in more.actions if one.key not in waiting)
+    timers = tuple(one for one in more.timers if one.key not in waiting)
+    return replace(instance, more=more_with(more, actions=actions, timers=timers))
+
+
+def _last(definition: Definition, instance: Instance) -> OpenAction | None:
+    """What is undone next: what is still on its way, then what was done last."""
+    on_its_way = [
+        one
+        for one in instance.more.actions
+        if not one.undoes and definition.by_name[one.type].compensate is not None
+    ]
+    several = (*instance.more.done, *on_its_way)
+    return several[-1] if several else None
+
+
+def _unmoved(
+    definition: Definition, before: Instance, event: EventRecord, reason: Reason | None
+) -> Step:
+    why = reason or Reason(Code.NO_TRANSITION, "everything is undone, and no way leads on")
+    return park(definition, before, event, why)
