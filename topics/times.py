@@ -14,7 +14,7 @@ class Rfc3339:
     """Writes milliseconds since the epoch; the last one is kept, for batches share their time."""
 
     def __init__(self) -> None:
-        self._last_ms = -1
+        self._last_ms: int | None = None
         self._last = b""
         self._second, self._prefix = -1, b""
 
