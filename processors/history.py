@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.envelope import Answer, EventRecord, body_digest, event_identity
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.verdicts import Decision
 
@@ -31,6 +31,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     active: int | None = None
     """Definition version that a new instance begins with at this offset."""
     decision: Decision | None = None
+    answer: Answer | None = None
 
     def record(self) -> EventRecord:
         """The record as the topic's reader hands it over."""
@@ -48,6 +49,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self.time,
             self.expected_state,
             self.expected_version,
+            answer=self.answer,
         )
 
 
@@ -69,6 +71,7 @@ def line_of(
         expected_version=event.expected_version,
         active=active,
         decision=decision,
+        answer=event.answer,
     )
 
 

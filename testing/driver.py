@@ -7,6 +7,7 @@ about refold itself it raises as an AssertionError.
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any, Self
 
 import msgspec
@@ -14,14 +15,30 @@ import msgspec
 from refold.processors import history
 from refold.processors.definition import Buildable, Definition, Workflow
 from refold.processors.effects import Send, Step
-from refold.processors.engine_events import REDRIVE, TERMINATE, Redrive, Terminate
+from refold.processors.engine_events import (
+    REDRIVE,
+    TERMINATE,
+    Failed,
+    Redrive,
+    Rung,
+    Succeeded,
+    Terminate,
+    Unknown,
+)
 from refold.processors.fold import fold, needed, obey
-from refold.processors.instance import Instance
+from refold.processors.instance import Instance, Timer
 from refold.processors.instance_codec import decode, encode, partition_hash, state_hash
 from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
-from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.envelope import (
+    Answer,
+    EventRecord,
+    Outcome,
+    body_digest,
+    derived_id,
+    event_identity,
+)
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.registry import Registry, known_of
 from refold.schemas.verdicts import DECIDED, Decision, Verdict
@@ -75,6 +92,7 @@ class Driver:
         self.instances: dict[Key, Instance] = {}
         self.sent: list[Send] = []
         """Every command so far, in order."""
+        self._whose: dict[str, Key] = {}
 
     # events in
 
@@ -93,6 +111,7 @@ class Driver:
         time: str | None = None,
         expected_state: str | None = None,
         expected_version: int | None = None,
+        answer: Answer | None = None,
     ) -> EventRecord:
         """An event as the next record of the log, not yet folded.
 
@@ -105,6 +124,7 @@ class Driver:
             time: `ce_time` as sent.
             expected_state: State that the sender expects.
             expected_version: Version that the sender expects.
+            answer: The action that it answers.
         """
         kind, value = _encoded(fact)
         offset = self.log[-1].event.offset + 1 if self.log else 0
@@ -124,7 +144,81 @@ class Driver:
             time,
             expected_state,
             expected_version,
+            answer=answer,
         )
+
+    # what executors say
+
+    def done(self, command: Send, fact: object = None) -> Step:
+        """An executor's word that an action was done.
+
+        Args:
+            command: As it stands in `sent`.
+            fact: The event that says so; left out: the engine's own.
+        """
+        return self._answer(command, Outcome.SUCCEEDED, fact or Succeeded("done"))
+
+    def declined(self, command: Send, fact: object) -> Step:
+        """The other side refused: the action failed, and the user's event says how."""
+        return self._answer(command, Outcome.FAILED, fact)
+
+    def failed(
+        self, command: Send, code: str = "BUSY", *, retry: bool = True, retry_after_ms: int = 0
+    ) -> Step:
+        """An attempt that certainly did nothing.
+
+        Args:
+            command: As it stands in `sent`.
+            code: Class of the failure.
+            retry: False: no other attempt can cure it.
+            retry_after_ms: What the other side asks for.
+        """
+        report = Failed(code, "the other side says so", retry, retry_after_ms)
+        return self._answer(command, Outcome.FAILED, report)
+
+    def unknown(self, command: Send) -> Step:
+        """Nobody knows what became of an attempt."""
+        return self._answer(command, Outcome.UNKNOWN, Unknown("no answer came"))
+
+    def _answer(self, command: Send, outcome: Outcome, fact: object) -> Step:
+        parts = () if outcome is Outcome.SUCCEEDED else (str(command.attempt),)
+        tenant, instance = self._whose[command.key]
+        return self.send(
+            instance,
+            fact,
+            id=derived_id("result", command.key, outcome, *parts),
+            source=f"/refold/executor/{command.target}",
+            tenant=tenant,
+            answer=Answer(command.key, command.attempt, outcome),
+        )
+
+    # time
+
+    def pass_time(self, duration: timedelta) -> list[Step]:
+        """Let time pass, and let every timer ring when it is due, in the order of their times."""
+        until_ms, steps = self.now_ms + duration // timedelta(milliseconds=1), list[Step]()
+        while (due := self._next_due(until_ms)) is not None:
+            key, timer = due
+            self.now_ms = max(self.now_ms, timer.due_ms)
+            steps.append(self.ring(key[1], timer, tenant=key[0]))
+        self.now_ms = max(self.now_ms, until_ms)
+        return steps
+
+    def ring(self, instance: str, timer: Timer, *, tenant: str | None = None) -> Step:
+        """A timer's event, as its partition's owner writes it; whether it is due is not asked."""
+        source = f"/refold/timer/{self.workflow.name}"
+        fact = Rung(timer.id, timer.name, timer.due_ms)
+        return self.send(instance, fact, id=timer.id, source=source, tenant=tenant)
+
+    def _next_due(self, until_ms: int) -> tuple[Key, Timer] | None:
+        found = [
+            (timer.due_ms, key, timer)
+            for key, record in self.instances.items()
+            if record.more.parked is None
+            for timer in record.more.timers
+            if timer.due_ms <= until_ms
+        ]
+        return min(found, key=lambda one: one[:2])[1:] if found else None
 
     def fold(self, event: EventRecord, decision: Decision | None = None) -> Step:
         """Fold one record of the log; a decision about it is obeyed."""
@@ -134,6 +228,8 @@ class Driver:
             self.instances[(event.tenant, event.instance)] = step.instance
         self.log.append(Entry(event, self.active, step))
         self.sent.extend(step.effects)
+        key = (event.tenant, event.instance)
+        self._whose |= dict.fromkeys((one.key for one in step.effects), key)
         self.now_ms += 1
         return step
 

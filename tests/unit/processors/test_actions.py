@@ -1,0 +1,236 @@
+"""Open actions: what is asked for stays known until an executor says how it ended (P24, P30)."""
+
+from datetime import timedelta
+
+import pytest
+from tests.unit.processors.trips import (
+    HotelBooked,
+    HotelFull,
+    Ordered,
+    Paid,
+    driver,
+    graph,
+    last,
+    paying,
+    types,
+)
+
+from refold import DefinitionError, Retry, RunStatus
+from refold.processors.keys import compensate_key
+from refold.schemas.errors import Code
+from refold.schemas.verdicts import Verdict
+from refold.testing.driver import Driver
+
+HOUR = 3_600_000
+
+
+def checked(made: Driver) -> None:
+    made.check_counts()
+    made.check_replay()
+    made.kill_and_recover()
+    made.check_replay()
+
+
+def test_a_command_with_answers_is_an_open_action_until_its_answer_comes() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    (action,) = made.instance("t").more.actions
+    assert (action.key, action.type, action.attempt, action.known) == (
+        last(made).key, "BookHotel", 1, "",
+    )  # fmt: skip
+    made.done(last(made), HotelBooked("12"))
+    (action,) = made.instance("t").more.actions
+    assert action.type == "Pay"
+    checked(made)
+
+
+def test_an_answer_that_comes_twice_is_folded_once() -> None:
+    made = driver()
+    pay = paying(made)
+    assert made.done(pay, Paid("r")).verdict is Verdict.APPLIED
+    assert made.done(pay, Paid("r")).verdict is Verdict.DUPLICATE
+    assert made.state("t") == "confirming"
+    checked(made)
+
+
+def test_an_answer_that_the_state_has_nothing_for_ends_its_action_all_the_same() -> None:
+    made = driver()
+    pay = paying(made)
+    made.pass_time(timedelta(hours=2))
+    assert made.state("t") == "undoing"
+    step = made.done(pay, Paid("r"))
+    assert step.verdict is Verdict.APPLIED
+    assert pay.key not in [one.key for one in made.instance("t").more.actions]
+    checked(made)
+
+
+def test_an_unknown_outcome_is_on_record_and_may_move_the_graph() -> None:
+    made = driver()
+    pay = paying(made)
+    made.unknown(pay)
+    (action,) = made.instance("t").more.actions
+    assert action.known == "unknown"
+    assert made.instance("t").context.doubts == 1
+    made.done(pay, Paid("r"))
+    assert made.instance("t").more.actions == ()
+    checked(made)
+
+
+def test_a_failed_attempt_is_tried_again_under_the_same_key_when_its_timer_rings() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    assert made.status("t") is RunStatus.RETRYING
+    assert last(made) is pay
+    due = made.instance("t").more.due_ms
+    made.pass_ms(9_000)
+    assert types(made).count("Pay") == 1
+    made.now_ms = due or 0
+    (timer,) = [one for one in made.instance("t").more.timers if one.key]
+    made.ring("t", timer)
+    assert (last(made).key, last(made).attempt, last(made).value) == (pay.key, 2, pay.value)
+    checked(made)
+
+
+def test_retries_lie_further_and_further_apart_and_never_before_the_other_side_asks() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    first = _pause(made)
+    _ring(made)
+    made.failed(last(made))
+    second = _pause(made)
+    assert (first, second) == (10_000, 20_000)
+    _ring(made)
+    other = driver()
+    made.failed(last(made))
+    other.failed(paying(other), retry_after_ms=HOUR // 2)
+    assert _pause(other) == HOUR // 2
+    checked(made)
+    checked(other)
+
+
+def test_the_jitter_of_a_retry_is_derived_and_the_same_in_every_fold() -> None:
+    pauses = set()
+    for _ in range(3):
+        made = driver(retry=Retry(attempts=3, first_s=10, jitter=0.5))
+        made.failed(paying(made))
+        pauses.add(_pause(made))
+        checked(made)
+    (pause,) = pauses
+    assert 10_000 < pause < 15_000
+
+
+def test_after_the_last_attempt_the_graph_goes_its_way_for_a_failure() -> None:
+    made = driver()
+    paying(made)
+    for _ in range(2):
+        made.failed(last(made))
+        _ring(made)
+    assert made.state("t") == "paying"
+    made.failed(last(made))
+    assert made.state("t") == "undoing"
+    checked(made)
+
+
+@pytest.mark.parametrize("how", ["incurable", "never", "elapsed"])
+def test_what_no_attempt_can_cure_is_not_tried_again(how: str) -> None:
+    retry = Retry(attempts=9, first_s=60, elapsed_s=30 if how == "elapsed" else None, never=("NO",))
+    made = driver(retry=retry)
+    pay = paying(made)
+    made.failed(pay, "NO" if how == "never" else "BUSY", retry=how != "incurable")
+    assert made.state("t") == "undoing"
+    checked(made)
+
+
+def test_a_failure_that_the_graph_has_no_way_for_parks_and_a_redrive_tries_once_more() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    book = last(made)
+    step = made.failed(book, "BROKEN")
+    assert step.reason is not None
+    assert step.reason.code is Code.ACTION_FAILED
+    made.redrive("t")
+    assert (last(made).key, last(made).attempt) == (book.key, 2)
+    made.done(last(made), HotelBooked("12"))
+    assert made.state("t") == "paying"
+    checked(made)
+
+
+def test_an_older_attempts_failure_does_not_touch_the_newer_one() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    _ring(made)
+    again = last(made)
+    assert made.unknown(pay).verdict is Verdict.ALREADY
+    (action,) = made.instance("t").more.actions
+    assert (action.attempt, action.known) == (again.attempt, "")
+    checked(made)
+
+
+def test_an_older_attempts_late_success_settles_the_action() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    made.done(pay, Paid("r"))
+    assert made.state("t") == "confirming"
+    assert [one.name for one in made.instance("t").more.timers] == ["1d"]
+    checked(made)
+
+
+def test_a_report_about_no_open_action_changes_nothing_and_is_remembered() -> None:
+    made = driver()
+    pay = paying(made)
+    made.done(pay, Paid("r"))
+    assert made.unknown(pay).verdict is Verdict.ALREADY
+    assert made.state("t") == "confirming"
+    checked(made)
+
+
+def test_a_report_behind_a_parked_record_waits_in_its_order() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    book = last(made)
+    made.failed(book, "BROKEN")
+    assert made.done(book, HotelBooked("12")).verdict is Verdict.PARKED
+    made.redrive("t")
+    assert made.state("t") == "paying"
+    checked(made)
+
+
+def test_a_terminated_instance_tries_nothing_again() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    made.terminate("t")
+    assert made.instance("t").more.due_ms is None
+    assert made.instance("t").more.actions == ()
+    checked(made)
+
+
+def test_a_state_that_does_not_take_an_answer_does_not_register() -> None:
+    made = graph()
+    made.spec.rules = [one for one in made.spec.rules if one.event is not HotelFull]
+    with pytest.raises(DefinitionError, match="does not take its answer HotelFull"):
+        made.build()
+
+
+def test_an_undoing_has_the_key_of_what_it_undoes_with_the_direction_changed() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay, retry=False)
+    book = made.sent[0]
+    assert last(made).key == compensate_key(book.key)
+
+
+def _pause(made: Driver) -> int:
+    instance = made.instance("t")
+    (timer,) = [one for one in instance.more.timers if one.key]
+    return timer.due_ms - instance.fold_ms
+
+
+def _ring(made: Driver) -> None:
+    (timer,) = [one for one in made.instance("t").more.timers if one.key]
+    made.now_ms = timer.due_ms
+    made.ring("t", timer)

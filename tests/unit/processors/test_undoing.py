@@ -1,0 +1,155 @@
+"""Undoing: the last thing first, one at a time, once each, whatever triggers it (P24, P33)."""
+
+from datetime import timedelta
+
+import pytest
+from tests.unit.processors.trips import (
+    CancelHotel,
+    Cancelled,
+    HotelBooked,
+    HotelFull,
+    Ordered,
+    Paid,
+    Trip,
+    driver,
+    graph,
+    last,
+    paying,
+    types,
+)
+
+from refold import Command, DefinitionError, RunStatus
+from refold.schemas.codec import codec_of
+from refold.schemas.errors import Code
+from refold.testing.driver import Driver
+
+
+def checked(made: Driver) -> None:
+    made.check_counts()
+    made.check_replay()
+    made.kill_and_recover()
+    made.check_replay()
+
+
+def confirmed(made: Driver) -> None:
+    made.done(paying(made), Paid("r"))
+
+
+def test_what_was_done_is_undone_in_reverse_order_each_after_the_one_before() -> None:
+    made = driver()
+    confirmed(made)
+    made.send("t", Cancelled())
+    assert types(made)[2:] == ["Refund"]
+    assert made.status("t") is RunStatus.COMPENSATING
+    made.done(last(made))
+    assert types(made)[2:] == ["Refund", "CancelHotel"]
+    assert codec_of(CancelHotel).decode(last(made).value) == CancelHotel("12")
+    made.done(last(made))
+    assert made.state("t") == "undone"
+    assert made.status("t") is RunStatus.COMPENSATED
+    checked(made)
+
+
+def test_a_state_with_nothing_to_undo_goes_on_in_the_same_step() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    made.declined(last(made), HotelFull())
+    assert made.state("t") == "undone"
+    assert types(made) == ["BookHotel"]
+    checked(made)
+
+
+def test_what_is_still_on_its_way_is_asked_to_be_undone_first() -> None:
+    made = driver()
+    paying(made)
+    made.send("t", Cancelled())
+    assert types(made)[2:] == ["Refund"]
+    made.done(last(made))  # the executor says: there was nothing to undo, or it is undone
+    assert types(made)[2:] == ["Refund", "CancelHotel"]
+    made.done(last(made))
+    assert made.state("t") == "undone"
+    assert made.instance("t").more.actions == ()
+    checked(made)
+
+
+def test_a_late_answer_of_what_is_being_undone_asks_for_no_second_undoing() -> None:
+    made = driver()
+    pay = paying(made)
+    made.send("t", Cancelled())
+    made.done(pay, Paid("late"))
+    made.done(made.sent[2])
+    made.done(last(made))
+    assert types(made)[2:] == ["Refund", "CancelHotel"]
+    assert made.state("t") == "undone"
+    checked(made)
+
+
+def test_an_action_that_waits_for_another_attempt_is_not_tried_again_to_be_undone() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    made.send("t", Cancelled())
+    assert types(made)[2:] == ["CancelHotel"]
+    made.pass_time(timedelta(hours=1))
+    assert types(made).count("Pay") == 1
+    checked(made)
+
+
+def test_an_undoing_that_fails_is_tried_again_and_parks_when_it_fails_for_good() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    made.done(last(made), HotelBooked("12"))
+    made.send("t", Cancelled())
+    made.done(last(made))
+    made.failed(last(made))
+    made.pass_time(timedelta(seconds=6))
+    assert (last(made).type, last(made).attempt) == ("CancelHotel", 2)
+    step = made.failed(last(made), "GONE")
+    assert step.reason is not None
+    assert step.reason.code is Code.COMPENSATION_FAILED
+    assert made.sent[0].key in step.reason.text
+    assert made.status("t") is RunStatus.PARKED
+    made.redrive("t")
+    assert (last(made).type, last(made).attempt) == ("CancelHotel", 3)
+    made.done(last(made))
+    assert made.state("t") == "undone"
+    checked(made)
+
+
+def test_what_was_done_before_a_pivot_stays_done() -> None:
+    def one() -> Driver:
+        made = graph()
+        made.pivot("confirming")
+        return Driver(made, tenant="acme")
+
+    made = one()
+    confirmed(made)
+    made.send("t", Cancelled())
+    assert made.state("t") == "undone"
+    assert types(made)[2:] == []
+    checked(made)
+
+
+def test_two_folds_of_one_log_ask_for_the_same_undoings_under_the_same_keys() -> None:
+    made = driver()
+    confirmed(made)
+    made.send("t", Cancelled())
+    made.done(last(made))
+    assert made.replay().keys() == made.keys()
+
+
+class Elsewhere(Command):
+    pass
+
+
+def elsewhere(_: Trip, __: Command) -> Elsewhere:
+    return Elsewhere()
+
+
+def test_an_undoing_at_another_executor_does_not_register() -> None:
+    made = graph()
+    made.command(Elsewhere, target="other", compensate=None)
+    spec = made.spec.commands[0]
+    object.__setattr__(spec, "compensate", elsewhere)
+    with pytest.raises(DefinitionError, match="another target"):
+        made.build()
