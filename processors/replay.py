@@ -30,7 +30,7 @@ from refold.schemas.errors import Code, FenceError, ServerError, UsageError
 from refold.schemas.verdicts import Activate
 from refold.topics.facts import topic_facts
 from refold.topics.failures import words
-from refold.topics.reading import batches, offset_of
+from refold.topics.reading import batches, begin, offset_of
 from refold.topics.records import EventReader, Fault
 from refold.topics.specs import events_topic, rejected_topic
 
@@ -174,9 +174,11 @@ class Replay:
         self._in_log(partition.position)
         reader = self._clients.reader()
         try:
+            place = (*partition.name, partition.position)
+            if partition.position < self.end:
+                begin(reader, *place)  # it connects and fetches while schemas are read
             self._vocabulary.refresh()  # the log's schemas stood there before its records (P27)
-            topic, number = partition.name
-            for messages in batches(reader, topic, number, partition.position, self.end):
+            for messages in batches(reader, *place, self.end, begun=True):
                 for part, event_reader in self._by_activation(messages):
                     partition.reader = event_reader
                     self._part(partition, self._pairs(part, event_reader), taken)

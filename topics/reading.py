@@ -31,6 +31,11 @@ def offset_of(message: Message) -> int:
     return offset
 
 
+def begin(reader: Consumer, topic: str, partition: int, start: int) -> None:
+    """Let a reader fetch from `start` on, beside whatever is done until `batches` reads it."""
+    reader.assign([TopicPartition(topic, partition, start)])
+
+
 def batches(
     reader: Consumer,
     topic: str,
@@ -39,6 +44,7 @@ def batches(
     end: int | None = None,
     *,
     silent_s: float | None = None,
+    begun: bool = False,
 ) -> Iterator[list[Message]]:
     """Yield the records from `start` on, in order, in lists, up to `end` or the log's end.
 
@@ -50,6 +56,7 @@ def batches(
         start: First offset; must be in the log.
         end: Stop before this offset; None reads to the last stable offset.
         silent_s: Seconds of silence that mean that Kafka is away; None: `SILENT_S`.
+        begun: The reader was given to `begin` with the same place.
 
     Raises:
         FenceError: OFFSETS_OUT_OF_RANGE when `start` is not in the log.
@@ -58,7 +65,8 @@ def batches(
     if end is not None and start >= end:
         return
     longest_s = SILENT_S if silent_s is None else silent_s
-    reader.assign([TopicPartition(topic, partition, start)])
+    if not begun:
+        begin(reader, topic, partition, start)
     heard_s = monotonic()
     while True:
         first = reader.poll(IDLE_S)  # wakes at once; consume alone would wait for a full batch
