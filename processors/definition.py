@@ -109,8 +109,16 @@ class Definition:
         return tuple(name for name, cell in self.table[state].items() if cell.late is None)
 
     def rows(self) -> tuple[TableRow, ...]:
-        """The table state × event type, complete, in declared order."""
-        return tuple(self._row(state, event) for state in self.states for event in self.titles)
+        """The table state × event type, complete, in declared order.
+
+        Reports and timers have a row where a state takes them.
+        """
+        return tuple(
+            self._row(state, event)
+            for state in self.states
+            for event in self.titles
+            if event in self.events or event in self.table[state]
+        )
 
     def to_json(self) -> bytes:
         """The canonical JSON form: equal bytes for equal graphs, code apart."""

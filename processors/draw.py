@@ -18,6 +18,8 @@ __all__ = ["REFUSED", "Standing", "Table", "table", "to_markdown", "to_mermaid",
 
 REFUSED: Final = "·"
 """Stands in a cell whose event is refused."""
+NOTHING: Final = "–"
+"""Stands in the cell of a report or a timer that the state does not take."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -52,12 +54,15 @@ def to_mermaid(definition: Definition, standing: Standing | None = None) -> str:
 
 def table(definition: Definition) -> Table:
     """The table state × event type, complete, in declared order."""
-    events = tuple(definition.events)
+    events = tuple(definition.titles)
     cells = {(row.state, row.event): _cell(row) for row in definition.rows()}
     return Table(
-        tuple(short(event) for event in events),
+        tuple(short(title) for title in definition.titles.values()),
         definition.states,
-        tuple(tuple(cells[state, event] for event in events) for state in definition.states),
+        tuple(
+            tuple(cells.get((state, each), NOTHING) for each in events)
+            for state in definition.states
+        ),
     )
 
 

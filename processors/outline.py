@@ -92,11 +92,11 @@ def outline(definition: Definition) -> Outline:
     stays: dict[str, list[str]] = {}
     for row in definition.rows():
         for one in row.transitions:
-            guard = guard_words(one.guard)
+            guard, called = guard_words(one.guard), short(definition.titles[one.event])
             if one.enters:
-                arrows.append(Arrow(one.id, one.source, one.target, short(one.event), guard))
+                arrows.append(Arrow(one.id, one.source, one.target, called, guard))
             else:
-                stays.setdefault(one.source, []).append(labelled(short(one.event), guard))
+                stays.setdefault(one.source, []).append(labelled(called, guard))
     boxes = (_box(definition, state, tuple(stays.get(state, ()))) for state in definition.states)
     return Outline(
         definition.name,
