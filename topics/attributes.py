@@ -4,7 +4,8 @@ Law of this module: a check gives a value that keeps its limits, or raises `Refu
 between this module and `refold.topics.records`. Texts about bytes of others are bounded.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from refold.schemas.envelope import Answer, Outcome
@@ -15,6 +16,10 @@ from refold.topics.headers import UNREADABLE, RawHeaders
 
 REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 RESERVED_SOURCE: Final = "/refold/"
+ANSWER_HEADERS: Final = ("idempotency-key", "ce_attempt", "ce_outcome")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
+_TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+_BY_BYTES: Final = {str(one).encode(): one for one in Outcome}
 _OUTCOMES: Final = tuple(str(one) for one in Outcome)
 _DIGITS: Final = 18
 """Digits of an expected version: below 2^63."""
@@ -153,3 +158,25 @@ def shown(raw: bytes | None) -> str:
     if raw is None:
         return "null"
     return repr(raw[:80])[1:] + ("…" if len(raw) > 80 else "")
+
+
+def beside(rest: Sequence[tuple[str, bytes | None]]) -> tuple[bytes | None, Answer | None]:
+    """Trace and answer of a record that carries them, in this order.
+
+    Raises:
+        ValueError, KeyError, TypeError: This is not the plain case; `extras_of` judges it.
+    """
+    trace: bytes | None = None
+    if len(rest) != len(ANSWER_HEADERS):
+        (name, trace), *rest = rest
+        if name != "traceparent" or not _TRACE.match(trace):  # type: ignore[arg-type]  # null is caught
+            raise ValueError(name)
+        if not rest:
+            return trace, None
+    (key_name, key), (attempt_name, attempt), (outcome_name, outcome) = rest
+    if (key_name, attempt_name, outcome_name) != ANSWER_HEADERS or not (key and attempt):
+        raise ValueError(key_name)
+    text, digits = key.decode(), attempt.decode()
+    if len(key) > KEY_BYTES or not text.isprintable() or not _NUMBER.match(digits):
+        raise ValueError(text)
+    return trace, Answer(text, int(digits), _BY_BYTES[outcome])  # type: ignore[index]  # likewise

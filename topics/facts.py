@@ -45,6 +45,19 @@ def topic_facts(admin: AdminClient, topic: str, timeout_s: float) -> TopicFacts:
     return TopicFacts(topic, str(found.topic_id), len(found.partitions), settings)
 
 
+def topic_id(admin: AdminClient, topic: str, timeout_s: float) -> str:
+    """Id of a topic: another one means another log under the same name.
+
+    Raises:
+        ServerError: As `topic_facts`.
+    """
+    try:
+        found = admin.describe_topics(TopicCollection([topic]))[topic].result(timeout_s)
+    except (KafkaException, TimeoutError) as failure:
+        raise _failed(topic, failure) from failure
+    return str(found.topic_id)
+
+
 def _failed(topic: str, failure: BaseException) -> ServerError:
     error = failure.args[0] if failure.args else None
     if isinstance(error, KafkaError) and error.code() in _ABSENT:

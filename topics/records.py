@@ -10,7 +10,6 @@ Source: CloudEvents 1.0.2, Kafka Protocol Binding, section 3.2; W3C Trace Contex
 `traceparent`.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from operator import itemgetter
@@ -36,6 +35,7 @@ from refold.topics.attributes import (
     REQUIRED,
     RESERVED_SOURCE,
     Refusal,
+    beside,
     check_own,
     extras_of,
     identifier,
@@ -65,9 +65,15 @@ _ORDER: Final = (
     "content-type",
     "ce_time",
     "traceparent",
+    "idempotency-key",
+    "ce_attempt",
+    "ce_outcome",
 )
 _PLAIN_COUNT: Final = len(_PLAIN)
-_TRACED_COUNT: Final = _PLAIN_COUNT + 1
+_TRACED: Final = _ORDER[: _PLAIN_COUNT + 1]
+_ANSWER: Final = _ORDER[:_PLAIN_COUNT] + _ORDER[_PLAIN_COUNT + 1 :]
+_USUAL: Final = {len(names): names for names in (_ORDER[:_PLAIN_COUNT], _TRACED, _ANSWER, _ORDER)}
+"""What most records carry, by how many headers they have: plain, traced, answers, both."""
 _VERSION: Final = ("ce_specversion", SPEC_VERSION)
 EVENT_HEADERS: Final = _PLAIN | {
     "ce_subject",
@@ -92,7 +98,6 @@ COMMAND_HEADERS: Final = frozenset(
     }
 )
 
-_TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _CACHED: Final = 4096
 """Entries of each cache of decoded header values; a full one is emptied, so memory is bounded."""
 
@@ -142,8 +147,7 @@ class EventReader:
         self._types: dict[bytes | None, _Type] = {}
         self._sources: dict[bytes | None, _Source] = {}
         self._tenants: dict[bytes | None, str] = {}
-        self._seven: Pick = itemgetter(*range(_PLAIN_COUNT))
-        self._eight: Pick = itemgetter(*range(_TRACED_COUNT))
+        self._picks: dict[int, Pick] = {count: itemgetter(*range(count)) for count in _USUAL}
 
     def read(self, message: Message, partition: int) -> EventRecord | Fault:
         """The envelope of one record, or why it has none.
@@ -158,18 +162,13 @@ class EventReader:
         """
         pairs = headers_of(message)
         trace: bytes | None = None
+        answer: Answer | None = None
         try:
-            if len(pairs) == _PLAIN_COUNT:
-                at_version, at_id, at_source, at_type, at_tenant, at_content, at_time = self._seven(
-                    pairs
-                )
-            else:
-                at_version, at_id, at_source, at_type, at_tenant, at_content, at_time, at_trace = (
-                    self._eight(pairs)
-                )
-                name, trace = at_trace
-                if name != "traceparent" or not _TRACE.match(trace) or len(pairs) != _TRACED_COUNT:  # type: ignore[arg-type]  # null is caught
-                    return self._learn(message, pairs)
+            at_version, at_id, at_source, at_type, at_tenant, at_content, at_time, *rest = (
+                self._picks[len(pairs)](pairs)
+            )
+            if rest:
+                trace, answer = beside(rest)
             kind, reserved_type, body_of = self._types[at_type[1]]
             source, engine, identity_of = self._sources[at_source[1]]
             tenant = self._tenants[at_tenant[1]]
@@ -201,7 +200,7 @@ class EventReader:
         return EventRecord(
             tenant, instance, source, event_id, kind, value,
             message.offset() or 0, message.timestamp()[1],
-            identity.digest(), body.digest(), time, None, None, trace,
+            identity.digest(), body.digest(), time, None, None, trace, answer,
         )  # fmt: skip
 
     def judge(self, message: Message) -> EventRecord | Fault:
@@ -214,13 +213,9 @@ class EventReader:
     def _learn(self, message: Message, pairs: RawHeaders) -> EventRecord | Fault:
         """Judge a record that is not the plain case, and take the order of its headers over."""
         names = [name for name, _ in pairs]
-        wanted = _ORDER[: len(names)]
-        if len(names) >= _PLAIN_COUNT and sorted(names) == sorted(wanted):
-            pick: Pick = itemgetter(*map(names.index, wanted))
-            if len(names) == _PLAIN_COUNT:
-                self._seven = pick
-            else:
-                self._eight = pick
+        wanted = _USUAL.get(len(names), ())
+        if wanted and sorted(names) == sorted(wanted):
+            self._picks[len(names)] = itemgetter(*map(names.index, wanted))
         return self.judge(message)
 
     def misplaced(self, key: bytes, partition: int) -> Fault | None:

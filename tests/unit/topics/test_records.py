@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.examples.order.graph import Charge
-from refold.schemas.envelope import EventRecord, body_digest, event_identity
+from refold.schemas.envelope import Answer, EventRecord, Outcome, body_digest, event_identity
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.verdicts import Verdict
 from refold.topics.headers import Headers
@@ -336,3 +336,44 @@ def test_a_command_cannot_be_published_as_an_event() -> None:
     packer = Packer("ns", "order", "/shop", "acme")
     with pytest.raises(RecordError, match="Charge is a Command"):
         packer.pack(Draft(instance="o", event=Charge(amount=1), id="e"))
+
+
+ANSWER: Headers = [
+    ("idempotency-key", b"r1:key"),
+    ("ce_attempt", b"2"),
+    ("ce_outcome", b"failed"),
+]
+
+
+@pytest.mark.parametrize("trace", [[], [("traceparent", TRACE.encode())]])
+@pytest.mark.parametrize("turn", range(3))
+def test_an_answer_names_its_action_its_attempt_and_its_outcome(trace: Headers, turn: int) -> None:
+    headers = [*PLAIN, *trace, *ANSWER]
+    event = accepted(message(headers[turn:] + headers[:turn]))
+    assert event.answer == Answer("r1:key", 2, Outcome.FAILED)
+    assert event.traceparent == (trace[0][1] if trace else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ce_outcome", b"perhaps"),
+        ("ce_outcome", None),
+        ("ce_attempt", b"-1"),
+        ("ce_attempt", b""),
+        ("ce_attempt", "٣".encode()),
+        ("idempotency-key", b""),
+        ("idempotency-key", b"k" * 256),
+        ("idempotency-key", b"a\nb"),
+        ("idempotency-key", b"\xff"),
+    ],
+)
+def test_an_answer_that_does_not_say_what_became_of_which_action_is_refused(
+    name: str, value: bytes | None
+) -> None:
+    headers = [(one, value if one == name else given) for one, given in (*PLAIN, *ANSWER)]
+    refused(message(headers), Code.BAD_ENVELOPE)
+
+
+def test_an_outcome_without_a_key_is_nothing_of_ours() -> None:
+    assert accepted(message([*PLAIN, *ANSWER[1:]])).answer is None
