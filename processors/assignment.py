@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from refold.processors.decisions import activations_of
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
+from refold.processors.dues import Dues
 from refold.processors.examination import Examined
 from refold.processors.fold import FOLD_VERSION
 from refold.processors.jobs import NoteJob, ReleaseJob
@@ -359,6 +360,7 @@ class Assignment:
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
             activations=activations_of(row, taken.known),
+            dues=Dues(taken.ready_at) if workflow.timed else None,
             careful=self._options.careful_records if row.takeovers > CRASH_LOOP_CLAIMS else 0,
         )
         self._activate(partition, taken.wanted)

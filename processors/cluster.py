@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # OffsetSpec is public
     AdminClient,
     OffsetSpec,
@@ -67,6 +72,17 @@ def ends(admin: AdminClient, place: TopicPartition) -> tuple[int, int]:
     low = admin.list_offsets({place: EARLIEST})[place].result(ANSWER_S)
     high = admin.list_offsets({place: LATEST})[place].result(ANSWER_S)
     return low.offset, high.offset
+
+
+def stable_end(admin: AdminClient, place: TopicPartition) -> int:
+    """The last stable offset: what is behind it is undecided, or not there (P29).
+
+    Raises:
+        ServerError: KAFKA_AWAY.
+    """
+    with asking(place.topic, place.partition):
+        found = admin.list_offsets({place: LATEST}, isolation_level=IsolationLevel.READ_COMMITTED)
+        return int(found[place].result(ANSWER_S).offset)
 
 
 def log_facts(admin: AdminClient, group: str, facts: TopicFacts, partition: int) -> LogFacts:

@@ -95,6 +95,8 @@ class Definition:
     pivots: frozenset[str]
     titles: Mapping[str, str]
     """Rows of the table, in declared order, as people call them."""
+    timed: bool
+    """True where an instance may have a timer: of a state, or before another attempt."""
     context_upcasts: Upcasts
     """Older version → what lifts a context that comes over from it."""
     spec: Spec
@@ -174,13 +176,14 @@ class Workflow:
 
     Attributes:
         tenant: Tenant of events that name none, empty if such events are refused.
+        timed: True where a version has timers or retries.
 
     Raises:
         DefinitionError: A version stands twice, a name or default tenant differs, or there is
             no version.
     """
 
-    __slots__ = ("name", "tenant", "versions")
+    __slots__ = ("name", "tenant", "timed", "versions")
 
     def __init__(self, name: str, versions: Iterable[Definition | Buildable]) -> None:
         self.name = name
@@ -198,6 +201,7 @@ class Workflow:
         if len(tenants) > 1:
             raise _misfit(name, f"has versions with the default tenants {tenants}")
         self.tenant = tenants[0]
+        self.timed = any(each.timed for each in found.values())
         self.versions: Mapping[int, Definition] = MappingProxyType(dict(sorted(found.items())))
 
     def version(self, number: int) -> Definition:
@@ -274,6 +278,7 @@ def compiled(spec: Spec) -> Definition:
         positions={one: index for index, one in enumerate(states)},
         fresh=fresh_context(spec.context),
         copied=_copier(canonical_of(spec.context)),
+        timed=bool(spec.timers) or any(one.retry is not None for one in spec.commands),
         context_upcasts={one.sequence: one.lift for one in spec.context_upcasters},
         spec=spec,
     )

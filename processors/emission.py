@@ -14,6 +14,7 @@ from refold.processors.effects import Step
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Activate, Decision, Reason, Verdict
+from refold.topics.headers import Headers
 from refold.topics.records import CommandWriter
 from refold.topics.rejected import Record, encode, encode_activate
 
@@ -36,7 +37,8 @@ class Emission:
         producer: In an open transaction.
         namespace: Prefix of every topic.
         writer: Headers of this workflow's commands.
-        rejected: The workflow's decision log.
+        events: The workflow's event topic; likewise its decision log.
+        rejected: Topic of the decision log.
         partition: Number of the partition, of events and decisions.
         decided: Called with each offset that a decision got on the decision log.
         frame: Puts a command's value into the framing of the settings; None: as the fold made it.
@@ -47,6 +49,7 @@ class Emission:
         producer: Producer,
         namespace: str,
         writer: CommandWriter,
+        events: str,
         rejected: str,
         partition: int,
         decided: Callable[[int], None],
@@ -55,6 +58,7 @@ class Emission:
         self._produce = producer.produce
         self._poll = producer.poll
         self._headers = writer.headers
+        self._events = events
         self._rejected = rejected
         self._partition = partition
         self._decided = decided
@@ -88,6 +92,25 @@ class Emission:
                 else:
                     break
 
+    def ring(
+        self, instance: str, value: bytes, headers: Headers, delivered: Callable[[int], None]
+    ) -> None:
+        """Put a timer's event on this partition of the event topic.
+
+        Args:
+            instance: Record key.
+            value: The encoded event.
+            headers: Its envelope.
+            delivered: Called with its offset.
+        """
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                delivered(offset)
+
+        self._enqueue(self._events, Record(instance.encode(), value, headers), told)
+
     def decide(self, message: Message, decision: Decision) -> None:
         """Put a decision with the record's bytes on the partition's decision log."""
         self._put(encode(message, decision))
@@ -97,15 +120,20 @@ class Emission:
         self._put(encode_activate(activation))
 
     def _put(self, record: Record) -> None:
+        self._enqueue(self._rejected, record, self._delivered)
+
+    def _enqueue(
+        self, topic: str, record: Record, told: Callable[[KafkaError | None, Message], None]
+    ) -> None:
         while True:
             try:
                 self._produce(
-                    self._rejected,
+                    topic,
                     record.value,
                     record.key,
                     self._partition,
                     headers=record.headers,
-                    on_delivery=self._delivered,
+                    on_delivery=told,
                 )
             except BufferError:
                 self._poll(QUEUE_WAIT_S)

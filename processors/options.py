@@ -48,3 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     preflight_s: float = 10.0
     """Pause between periodic preflights."""
     accept_finite_retention: bool = False
+    timer_records: int = 500
+    """Most timers of one transaction; twice as many may be on the log and not folded: so many
+    other records wait behind at most, whatever is due at once."""
+    horizon_s: float = 120.0
+    """Timers that are due within so long are in memory; the rest stands in PostgreSQL."""

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import msgspec
 import structlog
+from confluent_kafka import TopicPartition
 
 from refold.processors.clients import Admin, Clients
-from refold.processors.cluster import ANSWER_S, log_facts
+from refold.processors.cluster import ANSWER_S, log_facts, stable_end
 from refold.processors.decisions import Known, activations_of, read_decisions
 from refold.processors.definition import Workflow
 from refold.processors.digest import beginning
@@ -28,11 +29,14 @@ from refold.schemas.errors import Code, FenceError, RecordError, ServerError
 from refold.snapshots.model import PartitionRow
 from refold.snapshots.ports import Store
 from refold.topics.facts import TopicFacts, topic_facts
+from refold.topics.reading import batches, offset_of
 from refold.topics.specs import rejected_topic
 
 _LOG = structlog.get_logger("refold.ownership")
 FENCE_S = 20.0
 """Longest time for fencing one predecessor; measured 0.5 s."""
+LOOKED_BACK = 10_000
+"""Offsets at the end of the log among which its last record is looked for."""
 
 
 Answer = TypeVar("Answer")
@@ -47,6 +51,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     facts: LogFacts
     wanted: int | None
     """Version that a person chose for new instances, where activation is manual."""
+    ready_at: int = 0
+    """Position at which everything is folded that stood on the log: timers ring from there on."""
 
 
 class Contested(Exception):  # noqa: N818  # an outcome, not an error
@@ -194,7 +200,28 @@ class Taker:
         )
         same_tenant(workflow, claimed, known)
         wanted = self._wanted(workflow.name)
-        return Taken(row=claimed, start=start, known=known, facts=log, wanted=wanted)
+        ready_at = self._ready_at(log, start) if workflow.timed else 0
+        return Taken(
+            row=claimed, start=start, known=known, facts=log, wanted=wanted, ready_at=ready_at
+        )
+
+    def _ready_at(self, log: LogFacts, start: Start) -> int:
+        """Behind the last record below the last stable offset (P26).
+
+        Behind it stand marks and aborted records, which no fold ever passes: a dead owner's last
+        transaction leaves such an end. Only the log's last stretch is looked at.
+        """
+        end = stable_end(self._admin.client, TopicPartition(log.topic, log.partition))
+        ready_at = max(start.silent_to, end - LOOKED_BACK, log.low)
+        if ready_at >= end:
+            return ready_at
+        reader = self._clients.reader()
+        try:
+            for some in batches(reader, log.topic, log.partition, ready_at, end):
+                ready_at = offset_of(some[-1]) + 1
+        finally:
+            reader.close()
+        return ready_at
 
     def _wanted(self, workflow: str) -> int | None:
         return self._store.wanted(workflow) if self._options.activate_manually else None

@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from refold.processors.definition import Workflow
 from refold.processors.digest import Committed, Digests
+from refold.processors.dues import Dues
 from refold.processors.instance import Instance
 from refold.schemas.errors import Code, FenceError
 from refold.schemas.verdicts import Activate, Decision
@@ -98,6 +99,8 @@ class Partition:
     resolved: list[ResolvedRow] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
     """What silent replay decided, as the fold digest has it: for the case that it differs."""
+    dues: Dues | None = None
+    """Its timers that are due soon; None where no version of the workflow has any."""
     careful: int = 0
     """Good records that are still to be folded one by one, after takes without progress (P12)."""
     taken_s: float = 0.0
@@ -155,6 +158,8 @@ class Partition:
         for activation in overlay.activations:
             self.activations.append(activation)
         self._forget_decisions()
+        if self.dues is not None:
+            self.dues.merged(overlay.instances, overlay.position, self.held.get)
 
     def active(self, offset: int) -> int:
         """Definition version that an instance begun at this offset is folded with (P13).

@@ -23,7 +23,8 @@ from refold.processors.loading import Fetched, Loader
 from refold.processors.options import Options
 from refold.processors.partition import Key, Name, Overlay, Partition
 from refold.processors.payloads import Fetching, Payloads, run_end
-from refold.processors.suspects import SUSPECT_TIMES, Suspects
+from refold.processors.ringing import Ringing
+from refold.processors.suspects import BLAMED, SUSPECT_TIMES, Suspects
 from refold.processors.transaction import Aborted, Transactor
 from refold.processors.troubles import not_marked, out_of_range, reading_back
 from refold.processors.vocabulary import Vocabulary
@@ -41,18 +42,6 @@ LOAD_S = 1.0
 CAREFUL_AFTER_ABORTS = 2
 
 Pairs = list[Pair]
-_BLAMED = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-    }
-)
-"""Errors that a record of the transaction causes; any other abort is nobody's fault here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +65,7 @@ class Rounds:
         store: Store,
         payloads: Payloads,
         vocabulary: Vocabulary,
+        ringing: Ringing,
         clock: Callable[[], float],
     ) -> None:
         self.transactions = 0
@@ -87,6 +77,7 @@ class Rounds:
         self._suspects = Suspects(store)
         self._fetching = Fetching(payloads)
         self._vocabulary = vocabulary
+        self._ringing = ringing
         self._clock = clock
         self._aborts_in_a_row = 0
         self._careful = 0
@@ -124,7 +115,7 @@ class Rounds:
             partition = self._assignment.partitions.get(name)
             if partition is not None:
                 self._resume(partition)
-        for partition in self._assignment.next_turns(self._held_back()):
+        for partition in self._assignment.next_turns(self.held_back()):
             self._resume(partition)
 
     def trouble(self, partition: Partition) -> ServerError | None:
@@ -137,7 +128,7 @@ class Rounds:
         self._suspects.close()
 
     def run(self, consumer: Consumer, messages: list[Message], transactor: Transactor) -> None:
-        """Fold, emit and commit what these records want.
+        """Fold, emit and commit what these records want, and the timers that are due.
 
         Raises:
             Finished: The producer is finished; every partition must be taken again.
@@ -163,8 +154,11 @@ class Rounds:
             rest = self._silently(ready)
             if rest.pairs:
                 live.append(rest)
-        if live and (self._careful or any(each.partition.careful for each in live)):
+        careful = self._careful > 0 or any(each.partition.careful for each in live)
+        if live and careful:
             live = self._one(consumer, live)
+        quiet = self._ringing.plan([each.partition for each in live], self.held_back, careful)
+        live += [Run(each, [], {}) for each in quiet]
         if live:
             self._commit(consumer, live, transactor)
         self._keeper.learn(self._folded, self._spent_s)
@@ -337,6 +331,7 @@ class Rounds:
         self.transactions += 1
         self._aborts_in_a_row = 0
         self._absolve(live)
+        self._ringing.committed([each for each, _ in overlays])
         now_s = self._clock()
         for partition, overlay in overlays:
             if overlay.activations:
@@ -359,6 +354,7 @@ class Rounds:
         except (FenceError, InvariantViolation) as error:
             self._stop(partition, error)
             raise
+        self._ringing.ring(partition, overlay, emission)
         overlay.close()
         return overlay
 
@@ -377,6 +373,7 @@ class Rounds:
             transactor.abort()
         if isinstance(failure, Aborted):
             self._blame(live, failure)
+        self._ringing.aborted([run.partition for run in live])
         for run in live:
             if run.partition.name in self._assignment.partitions:
                 self._put_back(consumer, run.partition)
@@ -406,7 +403,7 @@ class Rounds:
         """Enter careful mode after aborts in a row; in it, the record whose abort it was parks."""
         self._aborts_in_a_row += 1
         alone = len(live) == 1 and len(live[0].pairs) == 1
-        if alone and aborted.error.code() in _BLAMED:
+        if alone and aborted.error.code() in BLAMED and not self._ringing.rang(live[0].partition):
             partition, offset = live[0].partition, offset_of(live[0].pairs[0][0])
             self._force(partition, offset, f"its transaction aborts: {aborted.error.str()}")
         if self._aborts_in_a_row >= CAREFUL_AFTER_ABORTS:
@@ -419,7 +416,8 @@ class Rounds:
             if not self._careful and not partition.careful:
                 continue
             partition.careful = max(0, partition.careful - 1)
-            self._suspects.clear(partition, offset_of(run.pairs[0][0]))
+            if run.pairs:  # else it has written one timer
+                self._suspects.clear(partition, offset_of(run.pairs[0][0]))
         self._careful = max(0, self._careful - 1)
 
     def _force(self, partition: Partition, offset: int, text: str) -> None:
@@ -455,6 +453,7 @@ class Rounds:
             transactor.producer,
             namespace,
             writer,
+            partition.topic,
             f"{namespace}.{workflow}.rejected",
             partition.number,
             decided,
@@ -475,12 +474,13 @@ class Rounds:
         except KafkaException as failure:  # a gap must not open: begin again from the marker
             self._assignment.drop(partition.name, f"it could not be put back: {failure}")
 
-    def _held_back(self) -> set[Name]:
+    def held_back(self) -> set[Name]:
+        """Partitions that are paused: they wait for something."""
         return {*self.throttled, *self._loads, *self._stalled, *self._assignment.turns.waiting}
 
     def _resume(self, partition: Partition) -> None:
         consumer, name = self._assignment.consumer, partition.name
-        if consumer is not None and name not in self._held_back():  # else its last reason does
+        if consumer is not None and name not in self.held_back():  # else its last reason does
             place = TopicPartition(partition.topic, partition.number, partition.position)
             try:
                 consumer.seek(place)

@@ -6,6 +6,7 @@ Law of this module: wiring only.
 import os
 import socket
 from collections.abc import Callable, Mapping
+from time import time
 from uuid import uuid4
 
 import structlog
@@ -16,7 +17,7 @@ from refold.processors.definition import Workflow
 from refold.processors.options import Options
 from refold.processors.versions import Registration
 from refold.processors.worker import Worker
-from refold.schemas.errors import Code, RefoldError
+from refold.schemas.errors import Code, RefoldError, UsageError
 from refold.snapshots.ports import Store
 from refold.snapshots.preflight import findings as postgres_findings
 from refold.snapshots.sessions import address_of
@@ -53,6 +54,7 @@ def build_worker(
     *,
     wrap: Wrap | None = None,
     options: Options | None = None,
+    wall: Callable[[], float] = time,
 ) -> Worker:
     """Compose a worker.
 
@@ -61,12 +63,15 @@ def build_worker(
         workflows: What to fold, by name.
         wrap: Puts something between the worker and its ports; for tests.
         options: Instead of what the settings say; for tests of what cannot be set.
+        wall: Seconds since the epoch, for the timers; for tests.
 
     Raises:
+        UsageError: BAD_SETTING, timers without the rows that tell when they are due.
         DefinitionError: DEFINITION_CHANGED, a version stands with another fingerprint.
         ServerError: PostgreSQL has no or another schema.
     """
     options = options or options_of(settings)
+    _check_rows(options, workflows)
     clients: Clients = KafkaClients(settings, options.name)
     dsn = settings.postgres.dsn
     postgres = PostgresStore(dsn, application_name=f"refold:{options.name}")
@@ -78,7 +83,19 @@ def build_worker(
     checks = Checks(
         options, workflows, Admin(clients), lambda: postgres_findings(dsn), registration.fence
     )
-    return Worker(options, workflows, clients, store, checks)
+    return Worker(options, workflows, clients, store, checks, wall=wall)
+
+
+def _check_rows(options: Options, workflows: Mapping[str, Workflow]) -> None:
+    """Instance rows are the due index: what is due later is known from there alone (P26)."""
+    timed = sorted(each.name for each in workflows.values() if each.timed)
+    if timed and not options.rows:
+        raise UsageError(
+            Code.BAD_SETTING,
+            f"worker.rows is false, and timers or retries are declared by {', '.join(timed)}:"
+            " when they are due stands in the rows.",
+            "Set worker.rows to true; after a time without rows, `refold rebuild` makes them.",
+        )
 
 
 def _register(registration: Registration, postgres: PostgresStore, address: str) -> None:

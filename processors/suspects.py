@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as Unanswered
 from typing import Final
 
 import structlog
+from confluent_kafka import KafkaError
 
 from refold.processors.partition import Partition
 from refold.schemas.errors import ServerError
@@ -19,6 +20,18 @@ _LOG = structlog.get_logger("refold.suspects")
 CLOSE_S: Final = 2.0
 SUSPECT_TIMES: Final = 2
 """A record may end one worker by chance; the second time it is the record."""
+BLAMED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""Errors that a record of the transaction causes; any other abort is nobody's fault here."""
 _Place = tuple[str, int, int, int]
 """Topic, partition, epoch, offset."""
 

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from threading import Event
-from time import monotonic
+from time import monotonic, time
 from uuid import uuid4
 
 import structlog
@@ -21,11 +21,13 @@ from refold.processors.clients import Admin, Clients
 from refold.processors.definition import Workflow
 from refold.processors.examination import Preflight
 from refold.processors.health import Health
+from refold.processors.horizon import Horizon
 from refold.processors.keeping import Keeper, evict
 from refold.processors.loading import Loader
 from refold.processors.options import Options
 from refold.processors.ownership import Taker
 from refold.processors.payloads import Payloads
+from refold.processors.ringing import Ringing
 from refold.processors.rounds import Rounds
 from refold.processors.saver import Saver
 from refold.processors.transaction import Finished, Transactor
@@ -48,6 +50,7 @@ class Worker:
         store: PostgreSQL.
         preflight: Checks a topic before a partition of it is taken.
         clock: Monotonic seconds.
+        wall: Seconds since the epoch: tells when timers are due, and nothing else.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Worker:
         store: Store,
         preflight: Preflight,
         clock: Callable[[], float] = monotonic,
+        wall: Callable[[], float] = time,
     ) -> None:
         self.options = options
         self.name = options.name or f"{socket.gethostname()}-{os.getpid()}"
@@ -77,6 +81,9 @@ class Worker:
         self._assignment = Assignment(
             options, self._topics, self._taker, self._keeper, self._saver, clock
         )
+        horizon = Horizon(store, options.horizon_s, options.retry_s, clock, self._assignment.drop)
+        timed = any(each.timed for each in workflows.values())
+        self._ringing = Ringing(options, self._assignment, horizon, clock, wall, timed=timed)
         self._rounds = Rounds(
             options,
             self._assignment,
@@ -85,6 +92,7 @@ class Worker:
             store,
             Payloads(clients),
             self._vocabulary,
+            self._ringing,
             clock,
         )
         self._transactor: Transactor | None = None
@@ -145,7 +153,7 @@ class Worker:
             self._new_producer()
         self._settle()
         messages = self._gather(consumer)
-        if messages and self._transactor is not None:
+        if (messages or self._ringing.due(self._rounds.held_back)) and self._transactor is not None:
             try:
                 self._rounds.run(consumer, messages, self._transactor)
             except Finished as end:
@@ -169,12 +177,13 @@ class Worker:
         if self._transactor is not None:
             self._assignment.advance(self._transactor.id)
         self._assignment.examine()
+        self._ringing.settle()
         self._rounds.settle()
 
     def _gather(self, consumer: Consumer) -> list[Message]:
         """Take what is there: wait for the first record, then close on an empty queue (P10)."""
         wait_s = BUSY_S if self._assignment.busy or self._rounds.busy else self.options.gather_s
-        messages = consumer.consume(1, wait_s)
+        messages = consumer.consume(1, self._ringing.wait_s(wait_s, self._rounds.held_back))
         if not messages:
             return []
         gap_s = 0.0
@@ -208,6 +217,7 @@ class Worker:
             _LOG.warning("the consumer did not close cleanly", error=str(failure))
         self._taker.close()
         self._loader.close()
+        self._ringing.close()
         self._rounds.close()
         self._saver.close()
         self._vocabulary.close()

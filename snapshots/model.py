@@ -126,6 +126,28 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     failure_text: str | None
     created_ms: int
     updated_ms: int
+    timers: bytes | None = None
+    """JSON of the armed timers, likewise of the open actions; None where there are none."""
+    actions: bytes | None = None
+
+
+class DueRow(msgspec.Struct, frozen=True, gc=False):
+    """An instance with a timer that is due soon, as its row has it."""
+
+    due_ms: int
+    tenant: str
+    instance: str
+    timers: str
+    """JSON, as `InstanceRow.timers`."""
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A page of what is due next, and whose partition it was at that moment."""
+
+    epoch: int
+    rows_to: int
+    rows: Sequence[DueRow]
+    """In order of (due, tenant, instance)."""
 
 
 class EventRow(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from any one thread at a time for each partition.
 from collections.abc import Sequence
 from typing import Protocol
 
-from refold.snapshots.model import Cut, Flush, Loaded, PartitionRow
+from refold.snapshots.model import Cut, Due, Flush, Loaded, PartitionRow
 
 
 class Store(Protocol):
@@ -36,6 +36,27 @@ class Store(Protocol):
         self, topic: str, partition: int, workflow: str, keys: Sequence[tuple[str, str]]
     ) -> Loaded:
         """Newest good snapshot of each (tenant, instance), in one statement with the epoch."""
+        ...
+
+    def due(
+        self,
+        topic: str,
+        partition: int,
+        workflow: str,
+        after: tuple[int, str, str],
+        until_ms: int,
+        limit: int,
+    ) -> Due:
+        """Instances whose next timer is due, in order, in one statement with the epoch (P26).
+
+        Args:
+            topic: Event topic.
+            partition: Its partition.
+            workflow: Name of the workflow.
+            after: (due in ms, tenant, instance id) behind which the page begins.
+            until_ms: Last time that counts.
+            limit: Rows of the page.
+        """
         ...
 
     def save(self, cut: Cut) -> bool:

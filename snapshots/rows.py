@@ -26,7 +26,7 @@ EVENT_TYPES: Final = (
 INSTANCE_TYPES: Final = (
     "text", "int4", "text", "text", "int4", "text", "int8", "text",
     "bytea", "bool", "int4", "int8", "text", "text", "int8", "text",
-    "text", "int8", "int8",
+    "text", "int8", "int8", "bytea", "bytea",
 )  # fmt: skip
 # A timestamptz on the wire is an int8 of µs, a jsonb is a version byte and text: sending them as
 # int8 and bytea saves a datetime and a parse for each row.
@@ -76,6 +76,8 @@ def instance_values(
             None if r.due_ms is None else micros(r.due_ms), r.failure_code,
             None if r.failure_text is None else plain(r.failure_text),
             micros(r.created_ms), micros(r.updated_ms),
+            None if r.timers is None else b"\x01" + r.timers,
+            None if r.actions is None else b"\x01" + r.actions,
         )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ _EVENT: Final = (
 _INSTANCE: Final = (
     "workflow, partition, tenant, instance_id, definition, state, state_since, run_status, "
     "context, lossy, version, last_offset, last_source, last_id, due, failure_code, "
-    "failure_text, created, updated"
+    "failure_text, created, updated, timers, actions"
 )
 _MINE: Final = "topic = %(topic)s AND partition = %(partition)s AND epoch = %(epoch)s"
 
@@ -118,6 +118,19 @@ _TEXTS: Final = {
                 ORDER BY version DESC LIMIT 1) s
         ) n ON true
         WHERE p.topic = %(topic)s AND p.partition = %(partition)s""",
+    # In the order of `workflow_instance_due`; epoch and watermark come back in any case (P16).
+    "due": """
+        SELECT p.epoch, p.rows_to, n.*
+        FROM $s.workflow_partition p
+        LEFT JOIN LATERAL (
+            SELECT (extract(epoch FROM due) * 1000)::bigint, tenant, instance_id, timers::text
+            FROM $s.workflow_instance
+            WHERE workflow = %(workflow)s AND partition = %(partition)s AND due IS NOT NULL
+              AND (due, tenant, instance_id) > (to_timestamp(%(after_ms)s::numeric / 1000),
+                                                %(after_tenant)s, %(after_instance)s)
+              AND due <= to_timestamp(%(until_ms)s::numeric / 1000)
+            ORDER BY due, tenant, instance_id LIMIT %(limit)s) n ON true
+        WHERE p.topic = %(topic)s AND p.partition = %(partition)s""",
     "older": f"""
         SELECT {_SNAPSHOT} FROM $s.workflow_snapshot
         WHERE workflow = %s AND partition = %s AND tenant = %s AND instance_id = %s
@@ -197,7 +210,8 @@ _TEXTS: Final = {
             version = excluded.version, last_offset = excluded.last_offset,
             last_source = excluded.last_source, last_id = excluded.last_id, due = excluded.due,
             failure_code = excluded.failure_code, failure_text = excluded.failure_text,
-            created = excluded.created, updated = excluded.updated
+            created = excluded.created, updated = excluded.updated,
+            timers = excluded.timers, actions = excluded.actions
         WHERE i.last_offset < excluded.last_offset""",
     "prunable": """
         SELECT k.tenant, k.instance, n.version, n.data, n.hash

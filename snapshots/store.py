@@ -22,12 +22,14 @@ from refold.snapshots.model import (
     KEEP,
     Alarm,
     Cut,
+    Due,
+    DueRow,
     Flush,
     Loaded,
     PartitionRow,
     content_hash,
 )
-from refold.snapshots.rows import plain
+from refold.snapshots.rows import LEAST_MS, MOST_MS, plain
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import CommitUnknownError, Connection, Sessions, transaction
 from refold.snapshots.statements import statements
@@ -153,6 +155,37 @@ class PostgresStore:
             return self._loads.verified(connection, found, workflow, partition, topic)
 
         return self.runner.run(f"a load of {topic}/{partition}", work)
+
+    def due(
+        self,
+        topic: str,
+        partition: int,
+        workflow: str,
+        after: tuple[int, str, str],
+        until_ms: int,
+        limit: int,
+    ) -> Due:
+        """See `ports.Store.due`; epoch and watermark are -1 where nobody ever claimed."""
+        after_ms, tenant, instance = after
+        values = {
+            "topic": topic,
+            "partition": partition,
+            "workflow": workflow,
+            "after_ms": max(after_ms, LEAST_MS),
+            "after_tenant": tenant,
+            "after_instance": instance,
+            "until_ms": min(until_ms, MOST_MS),
+            "limit": limit,
+        }
+
+        def work(connection: Connection) -> Due:
+            found = connection.execute(self.sql["due"], values, binary=True).fetchall()
+            if not found:
+                return Due(-1, -1, ())
+            rows = [DueRow(*row[2:]) for row in found if row[2] is not None]
+            return Due(found[0][0], found[0][1], rows)
+
+        return self.runner.run(f"the timers of {topic}/{partition}", work)
 
     def save(self, cut: Cut) -> bool:
         """See `ports.Store.save`.

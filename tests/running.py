@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
+from time import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,6 +48,7 @@ def running(
     workflows: Sequence[Workflow] = (),
     options: Mapping[str, Any] | None = None,
     kafka: Mapping[str, Any] | None = None,
+    wall: Callable[[], float] = time,
 ) -> Iterator[Worker]:
     """Runs a worker for the length of a block; its failure is the test's."""
     folded = workflows or [workflow or Workflow("order", [order])]
@@ -56,6 +58,7 @@ def running(
         {each.name: each for each in folded},
         wrap=wrap,
         options=replace(options_of(settings), **(options or {})),
+        wall=wall,
     )
     failures: list[BaseException] = []
 

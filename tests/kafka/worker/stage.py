@@ -1,10 +1,11 @@
 """A scene whose log a test writes record by record, with a worker in a thread of the test."""
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
+from time import time
 from typing import Any
 
 import msgspec
@@ -131,6 +132,7 @@ class Stage(Scene):
         wrap: Wrap | None = None,
         worker: Mapping[str, Any] | None = None,
         kafka: Mapping[str, Any] | None = None,
+        wall: Callable[[], float] = time,
         **options: Any,
     ) -> AbstractContextManager[Worker]:
         """A worker for the length of a block; the options are `Options`'."""
@@ -141,6 +143,7 @@ class Stage(Scene):
             worker=worker,
             options={**QUICK, **options},
             kafka=kafka,
+            wall=wall,
         )
 
     def fold(self, *workflows: Workflow, **options: Any) -> None:

@@ -57,7 +57,7 @@ def assignment() -> Assignment:
 def rounds(ours: Assignment) -> Rounds:
     unasked = cast(Any, Unasked())
     keeper = Keeper(OPTIONS, unasked, lambda: 0.0)
-    return Rounds(OPTIONS, ours, unasked, keeper, unasked, unasked, unasked, lambda: 0.0)
+    return Rounds(OPTIONS, ours, unasked, keeper, unasked, unasked, unasked, unasked, lambda: 0.0)
 
 
 def told(ours: Assignment) -> list[str]:

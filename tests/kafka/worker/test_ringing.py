@@ -1,0 +1,146 @@
+"""The owner of a partition writes the timer events of its instances when they are due (P26)."""
+
+from time import time
+from typing import Any
+
+import pytest
+from tests.kafka.worker.conftest import StageOf
+from tests.kafka.worker.stage import Stage, header
+from tests.kafka.worker.waits import (
+    WAIT,
+    Answered,
+    Asked,
+    add_wait,
+    by_instance,
+    closed,
+    rung,
+)
+
+from refold.schemas.errors import Code, UsageError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+FAR_MS = 10**9
+
+
+def now_ms() -> int:
+    return int(time() * 1000)
+
+
+def ask(stage: Stage, *instances: str, remind: int, close: int) -> None:
+    stage.put(
+        *((each, f"ask-{each}", Asked(remind=remind, close=close)) for each in instances),
+        workflow="wait",
+    )
+
+
+def test_what_is_due_rings_once_in_due_order_and_moves_the_graph(one: Stage) -> None:
+    add_wait(one)
+    begun = now_ms()
+    with one.working(WAIT):
+        ask(one, "a", "b", remind=begun, close=begun + 300)
+        one.until(lambda: closed(one) == 2, "both closed")
+    assert by_instance(one) == {"a": ["remind", "close"], "b": ["remind", "close"]}
+    assert sorted(one.sent("wait")) == ["a/closed", "b/closed"]
+    for message, event in rung(one):
+        assert header(message, "ce_id") == event.id
+        assert header(message, "ce_source") == "/refold/timer/wait"
+        assert message.timestamp()[1] >= event.due_ms
+
+
+def test_a_timer_of_a_state_that_was_left_never_rings(one: Stage) -> None:
+    add_wait(one)
+    with one.working(WAIT):
+        ask(one, "a", remind=now_ms() + FAR_MS, close=now_ms() + 400)
+        one.put(("a", "yes", Answered()), workflow="wait")
+        ask(one, "b", remind=now_ms() + FAR_MS, close=now_ms() + 400)
+        one.until(lambda: closed(one) == 1, "b closed")
+    assert by_instance(one) == {"b": ["close"]}
+
+
+def test_what_came_due_while_nobody_worked_rings_when_somebody_does(one: Stage) -> None:
+    """Most of them are not in the memory of the worker that rings them."""
+    add_wait(one)
+    names = [f"i-{number}" for number in range(30)]
+    with one.working(WAIT):
+        due = now_ms() + 3_000
+        ask(one, *names, remind=due + FAR_MS, close=due)
+        one.until(lambda: one.marks("wait").get("p0", 0) == 30, "saved")
+    assert by_instance(one) == {}
+    with one.working(WAIT, instances=1):
+        one.until(lambda: closed(one) == 30, "all closed")
+    assert by_instance(one) == {each: ["close"] for each in names}
+
+
+def test_the_horizon_is_extended_before_what_lies_behind_it_is_due(one: Stage) -> None:
+    add_wait(one)
+    with one.working(WAIT, horizon_s=0.4, instances=2):
+        begun = now_ms()
+        for step in range(8):
+            ask(one, f"i-{step}", remind=begun + FAR_MS, close=begun + 250 * step)
+        one.until(lambda: closed(one) == 8, "all closed")
+    assert all(names == ["close"] for names in by_instance(one).values())
+    late_ms = [message.timestamp()[1] - event.due_ms for message, event in rung(one)]
+    assert min(late_ms) >= 0
+
+
+def test_rows_and_views_show_what_an_instance_waits_for(one: Stage) -> None:
+    add_wait(one)
+    due = now_ms() + FAR_MS
+    with one.working(WAIT):
+        ask(one, "a", remind=due, close=due + 5)
+        one.until(lambda: one.marks("wait").get("p0", 0) == 1, "saved")
+    found = one.sql(
+        "SELECT workflow, tenant, instance_id, name, state, attempt,"
+        " (extract(epoch FROM due) * 1000)::bigint FROM refold_v1.timers ORDER BY due"
+    )
+    assert found == [
+        ("wait", "acme", "a", "remind", "open", 1, due),
+        ("wait", "acme", "a", "close", "open", 1, due + 5),
+    ]
+
+
+def test_a_worker_without_rows_refuses_a_workflow_with_timers(one: Stage) -> None:
+    with (
+        pytest.raises(UsageError, match="wait") as caught,
+        one.working(WAIT, worker={"rows": False}),
+    ):
+        pass
+    assert caught.value.code is Code.BAD_SETTING
+
+
+def test_a_clock_that_differs_or_steps_does_no_harm(stage_of: StageOf) -> None:
+    """B045: the log says that a timer rang; a clock only says when it is written."""
+    stage = stage_of(1)
+    add_wait(stage)
+    clock: Any = Stepping()
+    begun = now_ms()
+    with stage.working(WAIT, wall=clock):
+        clock.offset_s = -3_600.0
+        ask(stage, "soon", remind=begun + 100, close=begun + FAR_MS)
+        ask(stage, "later", remind=begun + 1_800_000, close=begun + FAR_MS)
+        stage.until(lambda: stage.marks("wait").get("p0", 0) == 2, "saved")
+        clock.offset_s = 0.0
+        stage.until(lambda: "soon" in by_instance(stage), "what is due")
+        assert set(by_instance(stage)) == {"soon"}
+        clock.offset_s = 3_600.0
+        stage.until(lambda: "later" in by_instance(stage), "a step forward")
+        clock.offset_s = -3_600.0
+        ask(stage, "last", remind=begun, close=begun + FAR_MS)
+        clock.offset_s = 0.0
+        stage.until(lambda: "last" in by_instance(stage), "and back")
+    ahead: Any = Stepping(300.0)
+    with stage.working(WAIT, wall=ahead):
+        ask(stage, "other", remind=now_ms(), close=begun + FAR_MS)
+        stage.until(lambda: "other" in by_instance(stage), "another owner")
+    assert by_instance(stage) == {each: ["remind"] for each in ("soon", "later", "last", "other")}
+
+
+class Stepping:
+    """A wall clock that a test sets."""
+
+    def __init__(self, offset_s: float = 0.0) -> None:
+        self.offset_s = offset_s
+
+    def __call__(self) -> float:
+        return time() + self.offset_s
