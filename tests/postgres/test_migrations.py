@@ -68,7 +68,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = [*migrations(), Migration(900, "broken", "CREATE TABLE $schema.broken (x nothing)")]
-    monkeypatch.setattr(runner, "migrations", lambda: broken)
+    monkeypatch.setattr(runner, "migrations", lambda _: broken)
     with pytest.raises(ServerError) as refused:
         migrate(database)
     assert refused.value.code is Code.POSTGRES_REFUSED
