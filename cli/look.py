@@ -29,6 +29,7 @@ from refold.processors.inspection import (
 )
 from refold.processors.outline import Standing
 from refold.processors.partition import Key
+from refold.processors.projection import ShownAction, ShownTimer
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.snapshots.queries import InstanceView
 from refold.snapshots.upkeep import Upkeep
@@ -274,12 +275,33 @@ def _tell(told: Told) -> None:
     )
     if look.deferred:
         fields["deferred"] = ", ".join(map(str, look.deferred))
+    if look.actions:
+        fields["actions"] = "\n".join(map(_action, look.actions))
+    if look.timers:
+        fields["timers"] = "\n".join(map(_timer, look.timers))
     if look.ended:
         fields["terminated"] = look.ended
     telling.tell(**fields)
     telling.listed(
         ("offset", "time", "event", "verdict", "state"), [_line(each) for each in told.history]
     )
+
+
+def _action(each: ShownAction) -> str:
+    since = _when(each.since_ms)
+    return (
+        f"{each.action} at {each.target}: {each.status} since {since}, attempt {each.attempt},"
+        f" key {each.key}"
+    )
+
+
+def _timer(each: ShownTimer) -> str:
+    again = f", attempt {each.attempt} of {each.key}" if each.key else ""
+    return f"{each.name}: due {_when(each.due_ms)}{again}"
+
+
+def _when(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "seconds")
 
 
 def _line(each: Happened) -> tuple[tuple[str, ...], str]:

@@ -5,6 +5,7 @@ answers GET only, and shows no payload and no secret.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
 from time import monotonic
@@ -13,10 +14,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from refold.processors.health import Health, PartitionStatus
+from refold.processors.lateness import BUCKETS_S, Lateness
 from refold.processors.partition import Phase
 from refold.schemas.errors import Code, UsageError
 
@@ -54,6 +62,7 @@ class StatusCollector(Collector):
         )
         yield _counter("refold_transactions", "Kafka transactions committed.", status.transactions)
         yield _counter("refold_aborts", "Kafka transactions aborted.", status.aborts)
+        yield _lateness(status.lateness)
         yield from _partitions(status.partitions)
 
 
@@ -91,6 +100,21 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         lambda each: int(each.phase == Phase.FENCED),
     )
     yield _each(
+        held,
+        "refold_timers",
+        "Instances with a timer due within the horizon.",
+        lambda each: each.timers,
+    )
+    yield _each(
+        held, "refold_timers_overdue", "Of them those due by now.", lambda each: each.overdue
+    )
+    yield _each(
+        held,
+        "refold_timers_overdue_seconds",
+        "Since when the first of them is due.",
+        lambda each: each.overdue_s,
+    )
+    yield _each(
         [each for each in held if each.parked is not None],
         "refold_parked_instances",
         "Instances that wait for a person.",
@@ -105,6 +129,19 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         if each.alarm:
             alarms.add_metric([each.workflow, str(each.partition), each.alarm], 1)
     yield alarms
+
+
+def _lateness(held: Iterable[Lateness]) -> Metric:
+    family = HistogramMetricFamily(
+        "refold_timer_lateness_seconds",
+        "From when a timer was due until its event was committed.",
+        labels=("workflow",),
+    )
+    for each in held:
+        bounds = [*map(floatToGoString, BUCKETS_S), "+Inf"]
+        buckets = list(zip(bounds, accumulate(each.counts), strict=True))
+        family.add_metric([each.workflow], buckets, each.sum_s)
+    return family
 
 
 class Endpoint:

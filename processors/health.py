@@ -13,7 +13,9 @@ import structlog
 
 from refold.processors.assignment import Assignment
 from refold.processors.keeping import Keeper
+from refold.processors.lateness import Lateness
 from refold.processors.partition import Partition, Phase
+from refold.processors.ringing import Ringing
 from refold.processors.rounds import Rounds
 from refold.schemas.errors import Code, RefoldError
 
@@ -32,6 +34,8 @@ SERVERS: Final = frozenset(
 BACK: Final = "back"
 """Name of the log event that ends what was told of such a code."""
 EVERY_S: Final = 0.25
+COUNTED_MOST: Final = 10_000
+"""Overdue timers that are counted; more are as many."""
 OLD_S: Final = 10.0
 """A loop that has not published for so long is not ready."""
 DEAD_S: Final = 75.0
@@ -59,6 +63,12 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     stand at the end count, for a client cannot tell them before it reads on."""
     parked: int | None = None
     """Instances that wait for a person, as counted with the last check; None: not known."""
+    timers: int = 0
+    """Instances with a timer that is due within the horizon."""
+    overdue: int = 0
+    """Those whose timer is due by now, counted up to a bound."""
+    overdue_s: float = 0.0
+    """Since when the first of them is due."""
     alarm: str = ""
     """Code of what its take-over met and went on with; empty where there was nothing."""
     counts: dict[str, int] = {}
@@ -78,6 +88,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     takeover_s: float = 0.0
     unchecked: str = ""
     """Why the last check of what is owned could not be made; empty when it could."""
+    lateness: tuple[Lateness, ...] = ()
+    """How late timers were written, by workflow."""
     joined: bool = True
     """True while the group counts on this worker, with partitions or without."""
 
@@ -112,14 +124,17 @@ class Health:
         """Since when a partition here is not live; None where all are."""
         self.status = Status(worker=worker, at_s=clock(), joined=False)
 
-    def publish(self, assignment: Assignment, keeper: Keeper, rounds: Rounds) -> None:
+    def publish(
+        self, assignment: Assignment, keeper: Keeper, rounds: Rounds, ringing: Ringing
+    ) -> None:
         """Called by the loop after each turn; makes a new status a few times a second."""
         now_s = self._clock()
         if now_s - self.status.at_s < EVERY_S:
             return
         owned = list(assignment.partitions.values())
+        now_ms = ringing.now_ms
         partitions = [
-            _owned(each, keeper, assignment, rounds.trouble(each) or keeper.trouble(each))
+            _owned(each, keeper, assignment, rounds.trouble(each) or keeper.trouble(each), now_ms)
             for each in owned
         ]
         for (topic, number), waiting in assignment.waiting.items():
@@ -143,6 +158,7 @@ class Health:
             aborts=rounds.aborts,
             takeover_s=keeper.takeover_s(owned),
             unchecked=f"{unchecked.code} {unchecked.what}" if unchecked else "",
+            lateness=ringing.lateness.status(),
             joined=assignment.joined,
         )
         codes = {each.code for each in partitions} | {str(unchecked.code) if unchecked else ""}
@@ -168,8 +184,15 @@ class Health:
 
 
 def _owned(
-    partition: Partition, keeper: Keeper, assignment: Assignment, trouble: RefoldError | None
+    partition: Partition,
+    keeper: Keeper,
+    assignment: Assignment,
+    trouble: RefoldError | None,
+    now_ms: int,
 ) -> PartitionStatus:
+    dues = partition.dues
+    due_ms = None if dues is None else dues.next_ms
+    late = dues is not None and due_ms is not None and due_ms <= now_ms
     return PartitionStatus(
         topic=partition.topic,
         partition=partition.number,
@@ -185,6 +208,9 @@ def _owned(
         active=partition.activations[-1].version if partition.activations else 0,
         lag=assignment.lag(partition),
         parked=assignment.parked.get(partition.name),
+        timers=0 if dues is None else len(dues),
+        overdue=dues.overdue(now_ms, COUNTED_MOST) if dues is not None and late else 0,
+        overdue_s=(now_ms - due_ms) / 1000 if due_ms is not None and late else 0.0,
         alarm=assignment.alarms.get(partition.name, ""),
         counts=dict(partition.counts),
         code=str(trouble.code) if trouble else "",

@@ -19,6 +19,7 @@ from refold.processors.digest import beginning
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import decode
 from refold.processors.partition import Key, Overlay
+from refold.processors.projection import ShownAction, ShownTimer, shown_actions, shown_timers
 from refold.processors.replay import Base, Extent, Replay, extent
 from refold.processors.status import run_status
 from refold.schemas.envelope import EventRecord
@@ -62,6 +63,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Event types that do something in this state."""
     parked: Waiting | None
     deferred: tuple[int, ...] = ()
+    timers: tuple[ShownTimer, ...] = ()
+    """Armed, in the order in which they ring; likewise the open actions as they were asked for."""
+    actions: tuple[ShownAction, ...] = ()
     ended: str = ""
     last_offset: int = -1
     last_source: str = ""
@@ -233,6 +237,8 @@ def look_of(
             code=parked.code, text=parked.text, since_ms=parked.since_ms, queue=parked.queue
         ),
         deferred=tuple(each.offset for each in record.more.deferred),
+        timers=tuple(shown_timers(record.more)),
+        actions=tuple(shown_actions(record.more)),
         ended=record.more.ended,
         last_offset=record.last_offset,
         last_source=record.last_source,

@@ -164,7 +164,7 @@ class Worker:
         if not messages:  # under load they are encoded while commits are under way
             self._keeper.idle()
         evict(owned, self.options.instances, self._rounds.awaited)
-        self.health.publish(assignment, self._keeper, self._rounds)
+        self.health.publish(assignment, self._keeper, self._rounds, self._ringing)
 
     def _settle(self) -> None:
         for done in self._saver.done():

@@ -22,6 +22,7 @@ from refold.examples.order import order
 from refold.processors.draw import to_markdown, to_svg
 from refold.processors.endpoint import StatusCollector
 from refold.processors.health import Health, PartitionStatus, Status
+from refold.processors.lateness import BUCKETS_S, Lateness
 from refold.processors.options import Options
 from refold.processors.partition import Phase
 from refold.topics.settings import Kafka, Postgres, Settings, Worker
@@ -140,7 +141,8 @@ def _metrics() -> Iterator[Metric]:
     one = PartitionStatus(
         topic="t", partition=0, workflow="w", phase=Phase.LIVE, counts={"applied": 1}
     )
-    health.status = Status(worker="w", at_s=0.0, partitions=(one,))
+    rang = Lateness("w", (0,) * (len(BUCKETS_S) + 1), 0.0)
+    health.status = Status(worker="w", at_s=0.0, partitions=(one,), lateness=(rang,))
     return StatusCollector(health).collect()
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from tests.unit.processors.test_between_batches import assignment, rounds
 from tests.unit.processors.test_keeping import Given, keeper, partition_at
+from tests.unit.processors.test_ringing import ringing
 
 from refold.processors.endpoint import Endpoint
 from refold.processors.health import EVERY_S, Health
@@ -41,10 +42,10 @@ def test_a_partition_that_cannot_be_saved_is_live_and_not_well() -> None:
     health = Health("w", lambda: next(clock))
     cast(Any, ours)._topics = {partition.topic: partition.workflow}
     cast(Any, ours).consumer = None
-    health.publish(ours, keeping, rounds(ours))
+    health.publish(ours, keeping, rounds(ours), ringing(ours))
     (status,) = health.status.partitions
     assert (str(status.phase), status.code) == ("live", Code.POSTGRES_AWAY)
     assert "POSTGRES_AWAY" in health.status.troubles(monotonic())[-1]
     keeping.settle(Done(saver.jobs[0], good=True, error=None, seconds=0.1), partition)
-    health.publish(ours, keeping, rounds(ours))
+    health.publish(ours, keeping, rounds(ours), ringing(ours))
     assert health.status.partitions[0].code == ""
