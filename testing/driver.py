@@ -147,7 +147,14 @@ class Driver:
             answer=answer,
         )
 
-    # what executors say
+    # what executors do
+
+    def command(self, send: Send) -> Any:
+        """A command that was sent, decoded."""
+        for definition in self.workflow.versions.values():
+            if send.type in definition.by_name:
+                return definition.by_name[send.type].codec.decode(send.value)
+        raise UsageError(Code.NOT_FOUND, f"no version sends commands of type {send.type}.")
 
     def done(self, command: Send, fact: object = None) -> Step:
         """An executor's word that an action was done.
