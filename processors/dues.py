@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import Final
 
 from refold.processors.instance import NOTHING_MORE, Instance, Timer
 
 Key = tuple[str, str]
 """(tenant, instance id)."""
+_due_ms: Final = attrgetter("due_ms")
+"""Sorts timers of one instance; those that are due at once keep the order of their arming."""
 Place = tuple[int, str, str]
 """(due in ms, tenant, instance id): the order of the due index."""
 Known = tuple[int, tuple[Timer, ...]]
@@ -145,7 +148,7 @@ class Dues:
             volley.before.append((key, known))
             timers = _of(look(key), known[1])
             ripe = (one for one in timers if one.due_ms <= now_ms and one.id not in self._sent)
-            for one in sorted(ripe, key=_in_order)[: most - len(volley.rung)]:
+            for one in sorted(ripe, key=_due_ms)[: most - len(volley.rung)]:
                 volley.rung.append((key, one))
                 self._sent.add(one.id)
             self._list(key, timers)
@@ -185,7 +188,3 @@ def _of(record: Instance | None, otherwise: tuple[Timer, ...]) -> tuple[Timer, .
     if record is None:
         return otherwise
     return () if record.more.parked is not None else record.more.timers
-
-
-def _in_order(timer: Timer) -> tuple[int, str]:
-    return timer.due_ms, timer.id

@@ -93,7 +93,7 @@ def shown_timers(more: More) -> Sequence[ShownTimer]:
             attempt=attempts.get(one.key, 1),
             key=one.key,
         )
-        for one in sorted(more.timers, key=lambda each: (each.due_ms, each.id))
+        for one in sorted(more.timers, key=lambda each: each.due_ms)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A worker process of a stage: workflow and options come from the environment."""
+"""A worker process of a stage: workflow, options and its end come from the environment."""
 
 import importlib
 import os
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from refold.cli.logs import configure
 from refold.processors.service import build_worker, options_of
+from refold.testing.boundary import Plan, wrap
 from refold.topics.settings import load_settings
 
 
@@ -19,7 +20,9 @@ def main() -> None:
     configure()
     settings = load_settings()
     options = replace(options_of(settings), **msgspec.json.decode(os.environ["STAGE_OPTIONS"]))
-    worker = build_worker(settings, {workflow.name: workflow}, options=options)
+    text = os.environ.get("CRASH_PLAN")
+    plan = msgspec.json.decode(text, type=Plan) if text else None
+    worker = build_worker(settings, {workflow.name: workflow}, options=options, wrap=wrap(plan))
 
     def stop(*_: Any) -> None:
         worker.stop()

@@ -32,6 +32,7 @@ from refold.processors.partition import Phase
 from refold.processors.worker import Worker
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
+from refold.testing.boundary import Plan
 from refold.topics.partition import partition_of
 from refold.topics.reading import batches
 from refold.topics.records import event_headers
@@ -361,12 +362,15 @@ class Stage(Scene):
             f"the codes {dict(wanted)}, it has {worker.health.status.partitions}",
         )
 
-    def process(self, spec: str, **options: Any) -> subprocess.Popen[bytes]:
+    def process(
+        self, spec: str, plan: Plan | None = None, **options: Any
+    ) -> subprocess.Popen[bytes]:
         """Start a worker process of the workflow that `MODULE:NAME` names."""
         return self.start(Path(__file__).parent / "child.py", self.environment() | {
             "PYTHONPATH": str(Path(__file__).parents[3]),
             "STAGE_WORKFLOW": spec,
             "STAGE_OPTIONS": msgspec.json.encode(options).decode(),
+            "CRASH_PLAN": msgspec.json.encode(plan).decode() if plan is not None else "",
         })  # fmt: skip
 
 
