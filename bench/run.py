@@ -1,7 +1,7 @@
 """The benchmark: `python -m bench.run [--quick] [--only PART …] [--rounds N]`.
 
 Parts: w1, snapshots, styles, limits, neighbour (ratios of interleaved runs), rebuild, latency,
-takeover, memory.
+takeover, memory, timers.
 Results go to bench/results/figures.json and figures.md; those of a quick or partial session to
 bench/results/tmp/. At most 25 minutes, quick about 3: a part that would begin later is left out
 and named.
@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import chains, latency, machine, memory, product, report, takeover
+from bench import chains, latency, machine, memory, product, report, takeover, timers
 from bench.figures import BY_NAME, Found
 from bench.runs import LOGS, RUN_TIMEOUT_S, Bench, Run, clear_logs
 from bench.servers import servers
@@ -33,8 +33,9 @@ PARTS = (
     "takeover",
     "latency",
     "memory",
+    "timers",
 )
-"""In the order in which they run: the last three write other events in place of W1's."""
+"""In the order in which they run: those behind neighbour write other events in place of W1's."""
 CONTEXT = ("styles", "limits", "neighbour")
 CONTEXT_ROUNDS = 3
 """Ratios of which nothing is asked: fewer rounds do."""
@@ -51,10 +52,14 @@ class Size:
     latency_events: int
     live: int
     minutes: float
+    due_s: int
+    """For so long timers come due."""
+    rest_s: float
+    """For so long a worker rests."""
 
 
-FULL = Size(150_000, 5, 3, 2000, 100_000, 22)
-QUICK = Size(25_000, 1, 1, 500, 20_000, 3)
+FULL = Size(150_000, 5, 3, 2000, 100_000, 22, 20, 15.0)
+QUICK = Size(25_000, 1, 1, 500, 20_000, 3, 5, 4.0)
 
 
 class Session:
@@ -134,6 +139,20 @@ class Session:
         one = memory.measure(self.bench.servers, self.size.live, LOGS)
         self.say(f"memory  {one}")
         self._add("memory", [one.above_bytes], [one.fault] if one.fault else [])
+
+    def timers(self) -> None:
+        """Arms many timers, rests, and lets a thousand a second come due."""
+        size = self.size
+        taken = []
+        for number in range(size.repeats):
+            one = timers.measure(self.bench.servers, size.live, size.due_s, size.rest_s, LOGS)
+            taken.append(one)
+            self.say(f"timers {number + 1}/{size.repeats}  {one}")
+        faults = [one.fault for one in taken if one.fault]
+        self._add("timers_p99", [one.p99_ms for one in taken], faults)
+        self._add("timers_p50", [one.p50_ms for one in taken], faults)
+        self._add("timers_rest", [one.rest_percent for one in taken], faults)
+        self._add("timers_empty", [one.empty_percent for one in taken], faults)
 
     def _add(self, name: str, samples: Sequence[float], faults: Sequence[str]) -> None:
         self.found.append(Found(BY_NAME[name], samples, faults))
