@@ -16,8 +16,9 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Send, Step
 from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Rung
 from refold.processors.instance import Instance, More, OpenAction, Timer
-from refold.processors.records import fold_time, more_with, park, refuse, remembered
-from refold.processors.spec import Retry
+from refold.processors.records import Park, fold_time, more_with, park, refuse, remembered
+from refold.processors.spec import Late, Retry
+from refold.processors.undoing import undoing
 from refold.schemas.envelope import Answer, EventRecord, Outcome, derived_id
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -42,11 +43,31 @@ def answered(definition: Definition, instance: Instance, event: EventRecord, dat
     step = advance(definition, working, event, data)
     if step.verdict is Verdict.PARKED and step.reason is not None:
         return park(definition, instance, event, step.reason)
+    if step.verdict is Verdict.LATE:
+        return _regretted(definition, instance, event, step, found)
     if step.verdict is Verdict.REFUSED:
         stale = step.reason is not None and step.reason.code is Code.STALE
         kept = replace(step, instance=instance)
         return kept if stale else noted(definition, working, event, "answer")
     return step
+
+
+def _regretted(
+    definition: Definition, before: Instance, event: EventRecord, step: Step, found: OpenAction
+) -> Step:
+    """What turned out to be done after the end is undone, where the end says so, and only then."""
+    now = step.instance
+    late = definition.late(before.state, event.type)
+    if now is None or late is not Late.COMPENSATE or before.more.ended:
+        return step
+    forward = next((one for one in now.more.done if one.key == found.key), None)
+    if forward is None:  # it failed, or its undoing is on its way already
+        return step
+    try:
+        now, send = undoing(definition, now, forward, now.fold_ms)
+    except Park as problem:
+        return park(definition, before, event, problem.reason)
+    return replace(step, instance=now, effects=(*step.effects, send))
 
 
 def reported(
@@ -117,7 +138,9 @@ def triggered(
 
 def closed(definition: Definition, more: More, found: OpenAction, outcome: Outcome) -> More:
     """What is left when an action has ended; one that was done may have to be undone."""
-    ended = {found.key, found.undoes} if outcome is Outcome.SUCCEEDED else {found.key}
+    ended = {found.key}
+    if found.undoes and outcome is Outcome.SUCCEEDED:  # what it undid has ended as well
+        ended.add(found.undoes)
     actions = tuple(one for one in more.actions if one.key not in ended)
     timers = tuple(one for one in more.timers if one.key not in ended)
     done = tuple(one for one in more.done if one.key not in ended)

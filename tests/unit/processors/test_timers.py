@@ -113,6 +113,22 @@ def test_a_timer_may_run_until_a_time_that_the_data_says() -> None:
     made.check_replay()
 
 
+def never(_: object, __: object) -> bool:
+    return False
+
+
+def test_an_answer_that_leaves_the_state_as_it_is_leaves_its_timers_armed() -> None:
+    spec = graph()
+    (rule,) = [one for one in spec.spec.rules if one.event is Paid]
+    rule.guard = never
+    spec.on("paying", Paid)
+    made = Driver(spec, tenant="acme")
+    made.done(paying(made), Paid("r"))
+    assert made.state("t") == "paying"
+    assert [one.name for one in made.instance("t").more.timers] == ["1h"]
+    made.check_replay()
+
+
 def test_what_is_over_when_it_is_armed_rings_at_once() -> None:
     made = Driver(auction(), tenant="acme")
     made.send("a", Opened(1))
