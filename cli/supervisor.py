@@ -1,7 +1,8 @@
-"""Several worker processes on one machine: started, restarted with growing pauses, stopped.
+"""Several processes of one kind on one machine: started, restarted with growing pauses, stopped.
 
-Law of this module: the children are ordinary `refold worker` processes of one group; this parent
-folds nothing, so that its end is not theirs: they stop when it is told to.
+Law of this module: the children are ordinary `refold worker` or `refold executor` processes of
+one group; this parent does nothing else, so that its end is not theirs: they stop when it is told
+to.
 """
 
 import os
@@ -27,7 +28,7 @@ TURN_S: Final = 0.2
 
 @dataclass(slots=True)
 class Child:
-    """One worker process and when it may start again."""
+    """One process and when it may start again."""
 
     number: int
     process: subprocess.Popen[bytes] | None = None
@@ -36,14 +37,17 @@ class Child:
     failures: int = 0
 
 
-def supervise(arguments: Sequence[str], processes: int, http_port: int) -> int:
-    """Run worker processes until SIGTERM or Ctrl-C.
+def supervise(
+    arguments: Sequence[str], processes: int, http_port: int, *, command: str = "worker"
+) -> int:
+    """Run processes until SIGTERM or Ctrl-C.
 
     Args:
-        arguments: Command line of each child behind `refold worker`.
+        arguments: Command line of each child behind the command.
         processes: How many, 2 or more.
         http_port: Port of the first child's health endpoint, the next ones follow; 0: each takes
             a free one, -1: none.
+        command: What each child is: `worker` or `executor`.
 
     Returns:
         Exit code: 0 when every child ended cleanly after the stop.
@@ -58,7 +62,7 @@ def supervise(arguments: Sequence[str], processes: int, http_port: int) -> int:
     children = [Child(number) for number in range(processes)]
     while not stop.wait(TURN_S):
         for child in children:
-            _tend(child, arguments, http_port)
+            _tend(child, [command, *arguments], http_port)
     return _end(children)
 
 
@@ -74,14 +78,17 @@ def _tend(child: Child, arguments: Sequence[str], http_port: int) -> None:
         return
     child.failures = 0 if now_s - child.started_s > HEALTHY_S else child.failures + 1
     pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**child.failures) if child.failures else 0.0
-    _LOG.error("a worker ended", worker=child.number, exit_code=code, pause_s=pause_s)
+    _LOG.error(
+        "a process ended", command=arguments[0], number=child.number, exit_code=code,
+        pause_s=pause_s,
+    )  # fmt: skip
     child.process, child.start_at_s = None, now_s + pause_s
 
 
 def _start(child: Child, arguments: Sequence[str], http_port: int) -> subprocess.Popen[bytes]:
     port = http_port + child.number if http_port > 0 else http_port
-    environment = {**os.environ, "REFOLD_WORKER_HTTP_PORT": str(port)}
-    command = [sys.executable, "-m", "refold.cli.main", "worker", *arguments]
+    environment = {**os.environ, f"REFOLD_{arguments[0].upper()}_HTTP_PORT": str(port)}
+    command = [sys.executable, "-m", "refold.cli.main", *arguments]
     return subprocess.Popen(command, env=environment)  # noqa: S603  # our own command line
 
 

@@ -1,27 +1,55 @@
-"""Results go back as events: read from the ledger, published, forgotten when Kafka has them.
+"""Results go back as events: published when they are recorded, forgotten when Kafka has them.
 
-Law of this module: a result is published at least once and folded once, for its id is derived from
-the action's key (P30).
+Law of this module: a result is published at least once and folded once, for its id is derived
+from the action's key (P30). Events of one instance go out in the order in which they were
+recorded: one whose forerunner is not known to be on the log goes out behind it, by the relay,
+which publishes both; the first of each in the log are in order.
 """
 
-from collections.abc import Callable
-from threading import Event
+from collections.abc import Callable, Collection, Iterable
+from threading import Event, Lock
+from time import monotonic
 from typing import Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from refold.executors.ledger import Ledger
-from refold.executors.model import Result
-from refold.schemas.errors import ServerError
+from refold.executors.model import Claimed, Ended, Result
+from refold.processors.health import BACK
+from refold.schemas.envelope import Answer, Outcome
+from refold.schemas.errors import RecordError, ServerError
 from refold.topics.clients import opened, publisher_config
+from refold.topics.failures import kafka_error
 from refold.topics.records import event_headers
 from refold.topics.settings import Settings
 
 _LOG = structlog.get_logger("refold.answers")
-IDLE_S: Final = 1.0
-"""What other processes wrote is looked for at least that often."""
+FORGET_S: Final = 0.05
+"""What Kafka has is forgotten after this, or with the next ends that are recorded."""
+FORGET_MOST: Final = 1000
+LEFT_S: Final = 2.0
+"""Results that are so old were left by somebody who died, or could not be delivered."""
+RELAY_S: Final = 1.0
+PAUSE_S: Final = 0.2
 DELIVERY_S: Final = 30.0
+POLL_S: Final = 0.05
+
+
+def result_of(claimed: Claimed, ended: Ended) -> Result:
+    """The event that tells how a call ended, as the ledger keeps it."""
+    return Result(
+        key=claimed.key,
+        topic=claimed.reply_to,
+        instance=claimed.instance,
+        tenant=claimed.tenant,
+        event_id=ended.event_id,
+        type=ended.type,
+        value=ended.value,
+        attempt=ended.attempt,
+        outcome=ended.outcome,
+        trace=claimed.trace,
+    )
 
 
 class Answers:
@@ -29,73 +57,146 @@ class Answers:
 
     Args:
         settings: Where Kafka is.
-        target: Names the source of the events, `/<namespace>/<target>`.
+        target: Names the source of the events, `/refold/executor/<target>`.
         ledger: Where they are.
-        stopping: Ends `run`.
 
-    Contract: `run` on one thread; `wake` from any.
+    Contract: `run` on one thread; `publish`, `acknowledged` and `keep` from any.
     """
 
-    def __init__(self, settings: Settings, target: str, ledger: Ledger, stopping: Event) -> None:
-        self._source = f"/{settings.namespace}/{target}"
+    def __init__(self, settings: Settings, target: str, ledger: Ledger) -> None:
+        self._source = f"/refold/executor/{target}"
+        self._bootstrap = settings.kafka.bootstrap
         self._ledger = ledger
-        self._stopping = stopping
+        self._stopping = Event()
         self._woken = Event()
-        self._producer = opened(Producer, publisher_config(settings))
+        self._lock = Lock()
+        self._taken: list[str] = []
+        """Ids of events that Kafka has, and the ledger has not forgotten yet."""
+        self._out: set[str] = set()
+        """Ids of events that wait for their acknowledgement."""
+        self._relay_s = 0.0
+        self._producer = opened(Producer, publisher_config(settings) | {"linger.ms": 0})
+        self.away = ""
+        """Code of what keeps results here; empty where nothing does."""
 
-    def wake(self) -> None:
-        """There is something to publish."""
+    def publish(self, results: Iterable[Result], later: Collection[str] = ()) -> None:
+        """Send events that were just recorded.
+
+        Args:
+            results: What was recorded, in order.
+            later: Keys whose forerunners may not be on the log yet: left to the relay.
+        """
+        for result in results:
+            if result.key in later:
+                self._relay_s = 0.0
+            elif not self._produce(result):
+                break  # what follows must not overtake it: the relay takes all of them
+        self._woken.set()
+
+    def acknowledged(self) -> list[str]:
+        """Ids of events that Kafka has, to be forgotten; the caller sees to it."""
+        with self._lock:
+            taken, self._taken = self._taken, []
+        return taken
+
+    def keep(self, ids: list[str]) -> None:
+        """These were not forgotten after all."""
+        with self._lock:
+            self._taken = ids + self._taken
+
+    @property
+    def outstanding(self) -> int:
+        """Events that wait for Kafka's acknowledgement."""
+        return len(self._out)
+
+    def stop(self) -> None:
+        """Wait a last time for what is on its way, then end."""
+        self._stopping.set()
         self._woken.set()
 
     def run(self) -> None:
-        """Publish until stopping, and then what is left."""
+        """Take acknowledgements, forget, and relay what was left, until stopped."""
+        forget_s = 0.0
         while not self._stopping.is_set():
-            self._woken.wait(IDLE_S)
-            self._woken.clear()
-            self.once()
-        self.once()
-
-    def once(self) -> int:
-        """Publish what is there; gives how many results Kafka has taken."""
-        try:
-            found = self._ledger.results()
-            taken: list[int] = []
-            for result in found:
-                self._produce(result, taken)
-            self._producer.flush(DELIVERY_S)
-            if taken:
-                self._ledger.published(taken)
-        except (ServerError, KafkaException) as away:
-            _LOG.warning("results are not published yet", error=str(away))
-            return 0
-        return len(taken)
-
-    def _produce(self, result: Result, taken: list[int]) -> None:
-        headers = event_headers(
-            result.event_id,
-            self._source,
-            result.type,
-            result.tenant,
-            traceparent=result.trace or None,
-        )
-        done = _told(result.id, taken)
-        while True:
-            try:
-                self._producer.produce(
-                    result.topic, result.value, result.instance.encode(), headers=headers,
-                    on_delivery=done,
-                )  # fmt: skip
-            except BufferError:
-                self._producer.poll(0.05)
+            if self._out:
+                self._producer.poll(POLL_S)
             else:
+                self._woken.wait(FORGET_S if self._taken else RELAY_S)
+                self._woken.clear()
+            now_s = monotonic()
+            if self._taken and (now_s > forget_s or len(self._taken) > FORGET_MOST):
+                self._forget()
+                forget_s = now_s + FORGET_S
+            if now_s > self._relay_s:
+                self._relay_s = now_s + RELAY_S
+                self._relay()
+        self._producer.flush(DELIVERY_S)
+        self._forget()
+
+    def _relay(self) -> None:
+        """Publish what somebody left, instance by instance in order."""
+        try:
+            found = self._ledger.results(LEFT_S)
+        except ServerError as away:
+            _LOG.warning("results that were left cannot be read", error=str(away))
+            return
+        for result in found:
+            if not self._produce(result):
                 return
 
+    def _forget(self) -> None:
+        taken = self.acknowledged()
+        try:
+            if taken:
+                self._ledger.published(taken)
+        except ServerError as away:
+            self.keep(taken)
+            _LOG.warning("published results are not forgotten yet", error=str(away))
+            self._stopping.wait(PAUSE_S)
 
-def _told(number: int, taken: list[int]) -> Callable[[KafkaError | None, Message], None]:
-    def told(error: KafkaError | None, _: Message) -> None:
-        if error is None:
-            taken.append(number)
-        else:
-            _LOG.warning("a result is not delivered", error=error.str())
+    def _produce(self, result: Result) -> bool:
+        """Give an event to the client; False where it takes none."""
+        if result.event_id in self._out:
+            return True
+        try:
+            headers = event_headers(
+                result.event_id,
+                self._source,
+                result.type,
+                result.tenant,
+                traceparent=result.trace or None,
+                answer=Answer(result.key, result.attempt, Outcome(result.outcome)),
+            )
+            with self._lock:
+                self._out.add(result.event_id)
+            self._producer.produce(
+                result.topic, result.value, result.instance.encode(), headers=headers,
+                on_delivery=self._reporter(result.event_id),
+            )  # fmt: skip
+        except BufferError:  # Kafka is away for long: the ledger keeps it
+            self._out.discard(result.event_id)
+            return False
+        except (KafkaException, RecordError) as refused:
+            self._out.discard(result.event_id)
+            _LOG.error("a result cannot be sent", key=result.key, error=str(refused))
+            return True
+        return True
 
-    return told
+    def _reporter(self, event_id: str) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, _: Message) -> None:
+            with self._lock:
+                self._out.discard(event_id)
+                if error is None:
+                    self._taken.append(event_id)
+            if error is not None:
+                self._tell_away(error)
+            elif self.away:
+                _LOG.info(BACK, code=self.away)
+                self.away = ""
+
+        return report
+
+    def _tell_away(self, error: KafkaError) -> None:
+        told = kafka_error(error, "publishing results", bootstrap=self._bootstrap)
+        self.away = str(told.code)
+        _LOG.warning("a result is not delivered; it is tried again", error=str(told))

@@ -1,119 +1,296 @@
 """One call: a handler or a question to the other side, and what its end means.
 
-Law of this module: only `Declined`, `NotDone` and an answer say what happened; a time-out, a lost
-connection, any other exception mean unknown. Nothing here touches the ledger.
+Law of this module: only the classes of `refold.executors.outcome` and an answer say what
+happened; a time-out, a lost connection, any other exception mean unknown. Nothing here touches
+the ledger; nothing that a handler raises leaves here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, Final, NamedTuple
 
+import psycopg
+
+from refold.executors.circuit import Sign
 from refold.executors.executor import Action, Call
 from refold.executors.model import Claimed, Ended, Status
-from refold.executors.outcome import CannotTell, Declined, Done, NotDone, Undone
-from refold.executors.truth import ByKey, Neither, Queryable, Then
-from refold.schemas.codec import codec_of
-from refold.schemas.envelope import derived_id
-from refold.schemas.errors import RecordError
+from refold.executors.outcome import (
+    Accepted,
+    AnswerLostError,
+    CannotTell,
+    Declined,
+    Done,
+    Ending,
+    Incurable,
+    NotDone,
+    TooLate,
+    Unauthorized,
+    Unavailable,
+    Undone,
+)
+from refold.executors.truth import Queryable
+from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Succeeded, Unknown
+from refold.schemas.codec import Codec, codec_of
+from refold.schemas.envelope import Outcome, derived_id
+from refold.schemas.errors import RefoldError
+from refold.schemas.limits import bounded_text
+from refold.schemas.types import Command
+from refold.snapshots.faults import Fault, fault
+from refold.snapshots.sessions import Connection
 
-ASK_AGAIN_S = 1.0
+ASK_FIRST_S: Final = 0.25
+ASK_MOST_S: Final = 60.0
+"""Pause between two questions about one action: half its age, between these."""
+NEVER_S: Final = 3_000_000_000.0
+"""No question and no repetition any more: a person decides."""
+CALLS_MOST: Final = 5
+"""Calls that ended with their process: then the workflow decides about another one."""
+_SERVER_FAULTS: Final = frozenset(
+    {Fault.LOST, Fault.READ_ONLY, Fault.CONFLICT, Fault.AWAY, Fault.SLOW, Fault.LOCKED}
+)
+"""What is the ledger's server's and not the fault of a local handler's own statements."""
+_DOWN: Final = (ConnectionError, TimeoutError, AnswerLostError)
 
 
-async def called(action: Action, claimed: Claimed) -> Ended:
-    """Call the handler once, within the action's deadline."""
+class End(NamedTuple):
+    """How a call ended, and what that says about the other side."""
+
+    claimed: Claimed
+    ended: Ended
+    sign: Sign
+
+
+def perform(claimed: Claimed, action: Action, call: Call, command: Any) -> End:
+    """Call an ordinary handler once."""
     try:
-        command = action.codec.decode(claimed.request)
-        answer = await _within(action.handler, command, _call(action, claimed), action)
-        return _done(claimed, answer if isinstance(answer, Done) else Done(answer))
-    except Declined as refusal:
-        return _ended(claimed, Status.FAILED, refusal.event, reason=refusal.reason)
-    except NotDone as later:
-        return Ended(
-            key=claimed.key, epoch=claimed.epoch, status=Status.PLANNED,
-            reason=later.reason, retry_after_s=later.retry_after_s,
-        )  # fmt: skip
-    except Exception as error:  # whatever it was: nobody knows whether the other side acted
-        return _unknown(claimed, f"{type(error).__name__}: {error}")
+        call.before_send()
+        answer = action.handler(command, call)
+    except BaseException as error:
+        return raised(claimed, error)
+    return returned(claimed, answer)
 
 
-async def asked(action: Action, claimed: Claimed) -> Ended:  # noqa: PLR0911  # a way out each
-    """Clear up an unknown outcome as the action's truth mode allows."""
-    truth = action.truth
-    if isinstance(truth, ByKey):
-        if claimed.since_s < truth.remembers_s:
-            return await called(action, claimed)
-        return _unknown(claimed, "the other side no longer remembers the key")
-    if isinstance(truth, Neither) and truth.then is Then.REPEAT:
-        return await called(action, claimed)
-    if not isinstance(truth, Queryable):
-        return _unknown(claimed, "nobody can be asked: a person decides")
+async def perform_async(claimed: Claimed, action: Action, call: Call, command: Any) -> End:
+    """Call an asynchronous handler once."""
     try:
-        command = action.codec.decode(claimed.request)
-        answer = await _within(truth.reconcile, command, _call(action, claimed), action)
-    except Exception as error:  # not asked is not told
-        return _unknown(claimed, f"asking raised {type(error).__name__}: {error}")
+        call.before_send()
+        answer: Any = await action.handler(command, call)  # type: ignore[misc]  # it is one
+    except BaseException as error:
+        return raised(claimed, error)
+    return returned(claimed, answer)
+
+
+def returned(claimed: Claimed, answer: Any) -> End:
+    """What a handler's answer means."""
+    if isinstance(answer, Accepted):
+        return End(claimed, _accepted(claimed, answer), Sign.ANSWERED)
+    done = answer if isinstance(answer, Done) else Done(answer)
+    return End(claimed, succeeded(claimed, done), Sign.ANSWERED)
+
+
+def raised(claimed: Claimed, error: BaseException) -> End:
+    """What an exception of a handler means."""
+    if isinstance(error, Declined):
+        return End(claimed, declined(claimed, error), Sign.ANSWERED)
+    if not isinstance(error, Ending):
+        return End(claimed, unknown(claimed, _said(error)), _sign(error))
+    if claimed.known is Status.UNKNOWN:
+        # This attempt did nothing; what the one before it did is as unknown as it was.
+        return End(claimed, unknown(claimed, error.reason), _sign(error))
+    return End(claimed, _without_effect(claimed, error), _sign(error))
+
+
+def _without_effect(claimed: Claimed, error: Ending) -> Ended:
+    """The end of a call that certainly had no effect."""
+    if isinstance(error, Unauthorized | TooLate):
+        return _planned(claimed, error.reason)
+    if isinstance(error, NotDone):
+        return failed(claimed, error.code, error.reason, retry_after_s=error.retry_after_s)
+    return failed(claimed, error.code, error.reason, retry=False)
+
+
+def overdue(claimed: Claimed, deadline_s: float) -> End:
+    """The call has not ended in its time."""
+    return End(claimed, unknown(claimed, f"no answer within {deadline_s:g} s"), Sign.DOWN)
+
+
+def perform_local(
+    claimed: Claimed, action: Action, call: Call, command: Any, connection: Connection
+) -> Ended:
+    """Call the handler of a `Local` action in the ledger's transaction.
+
+    What a handler that raises has written is rolled back, and the action has certainly not been
+    done.
+
+    Raises:
+        psycopg.Error: The whole transaction is to be run again, or is lost.
+    """
+    connection.execute("SAVEPOINT handler")
+    try:
+        call.before_send()
+        ended = returned(claimed, action.handler(command, call, connection)).ended
+        if ended.status is Status.SUCCEEDED:
+            return ended
+        reason = ended.reason or "a local action is done when its transaction is"
+        error: BaseException = Incurable("LOCAL_ANSWER", reason)
+    except BaseException as raised_:
+        if isinstance(raised_, psycopg.Error) and fault(raised_) in _SERVER_FAULTS:
+            raise
+        error = raised_
+    connection.execute("ROLLBACK TO SAVEPOINT handler")
+    if isinstance(error, Ending):
+        return raised(claimed, error).ended
+    return failed(claimed, "LOCAL_RAISED", _said(error))
+
+
+async def asked(claimed: Claimed, action: Action, asking: Awaitable[Any]) -> End:
+    """What the other side says about a call whose outcome is unknown.
+
+    Args:
+        claimed: The row.
+        action: Its action.
+        asking: Brings the answer.
+    """
+    try:
+        answer = await asyncio.wait_for(asking, action.deadline_s)
+    except BaseException as error:  # not asked is not told
+        return End(claimed, unknown(claimed, f"asking: {_said(error)}"), Sign.DOWN)
     if isinstance(answer, Done):
-        return _done(claimed, answer)
+        return End(claimed, succeeded(claimed, answer), Sign.ANSWERED)
     if isinstance(answer, Undone):
-        early = claimed.since_s < truth.visible_after_s + action.deadline_s
-        if early:
-            return _unknown(claimed, "not done, said too early to count")
-        return Ended(key=claimed.key, epoch=claimed.epoch, status=Status.PLANNED)
-    return _unknown(claimed, answer.reason if isinstance(answer, CannotTell) else "no answer")
+        return End(claimed, _undone(claimed, action), Sign.ANSWERED)
+    reason = answer.reason if isinstance(answer, CannotTell) else f"it answered {answer!r:.80}"
+    return End(claimed, unknown(claimed, reason or "the other side cannot tell"), Sign.DOWN)
 
 
-def askable(action: Action) -> bool:
-    """True where an unknown outcome can be cleared up without a person."""
-    truth = action.truth
-    return isinstance(truth, ByKey | Queryable) or (
-        isinstance(truth, Neither) and truth.then is Then.REPEAT
-    )
-
-
-async def _within(
-    function: Callable[[Any, Call], Any | Awaitable[Any]], command: Any, call: Call, action: Action
-) -> Any:
-    async def run() -> Any:
-        if asyncio.iscoroutinefunction(function):
-            return await function(command, call)
-        return await asyncio.to_thread(function, command, call)
-
-    return await asyncio.wait_for(run(), action.deadline_s)
-
-
-def _call(action: Action, claimed: Claimed) -> Call:
+def call_of(claimed: Claimed, action: Action, until_s: float | None = None) -> Call:
+    """What a handler is told about its call."""
     return Call(
-        claimed.key, claimed.attempt, action.deadline_s, claimed.tenant, claimed.workflow,
-        claimed.instance, claimed.trace,
+        claimed.key, claimed.attempt, action.deadline_s, until_s, claimed.tenant,
+        claimed.workflow, claimed.instance, claimed.trace,
+        repeated=claimed.known is Status.UNKNOWN,
     )  # fmt: skip
 
 
-def _done(claimed: Claimed, answer: Done) -> Ended:
+def succeeded(claimed: Claimed, done: Done) -> Ended:
+    """The end of an action that is done."""
+    if done.event is None:
+        text = "it had been done before" if done.already else ""
+        return _told(
+            claimed, Outcome.SUCCEEDED, SUCCEEDED, Succeeded(text=text), already=done.already
+        )
     try:
-        return _ended(claimed, Status.SUCCEEDED, answer.event, already=answer.already)
-    except RecordError as error:  # done, and not to be told: a bug of the handler, for a person
-        return _unknown(claimed, f"it is done, but its event cannot be encoded: {error.what}")
+        if isinstance(done.event, Command):
+            raise TypeError("a command, and an event is wanted")
+        codec: Codec[Any] = codec_of(type(done.event))
+        return _told(claimed, Outcome.SUCCEEDED, codec, done.event, already=done.already)
+    except Exception as error:  # it took place and cannot be told: no second call
+        reason = f"it is done, but its event cannot be sent: {_said(error)}"
+        return unknown(claimed, reason, ask_after_s=NEVER_S)
 
 
-def _ended(
-    claimed: Claimed, status: Status, event: Any, *, already: bool = False, reason: str = ""
+def assumed(claimed: Claimed) -> Ended:
+    """The end of an unknown action that is declared to count as done."""
+    said = Succeeded(text="nobody knows; assumed done, as declared")
+    return _told(claimed, Outcome.SUCCEEDED, SUCCEEDED, said, reason=said.text)
+
+
+def declined(claimed: Claimed, refusal: Declined) -> Ended:
+    """The end of an action that was refused, with the event that says so."""
+    try:
+        codec: Codec[Any] = codec_of(type(refusal.event))
+        return _told(
+            claimed, Outcome.FAILED, codec, refusal.event, Status.FAILED, reason=refusal.reason
+        )
+    except Exception as error:
+        reason = f"declined, with an event that cannot be sent: {_said(error)}"
+        return failed(claimed, "UNENCODABLE", reason, retry=False)
+
+
+def failed(
+    claimed: Claimed, code: str, reason: str, *, retry: bool = True, retry_after_s: float = 0.0
 ) -> Ended:
-    codec = codec_of(type(event))
-    attempt = () if status is Status.SUCCEEDED else (str(claimed.attempt),)
+    """The end of an attempt that certainly did nothing."""
+    event = Failed(
+        code=code, text=bounded_text(reason), retry=retry,
+        retry_after_ms=max(0, round(retry_after_s * 1000)),
+    )  # fmt: skip
+    return _told(claimed, Outcome.FAILED, FAILED, event, Status.FAILED, reason=reason)
+
+
+def unknown(claimed: Claimed, reason: str, ask_after_s: float | None = None) -> Ended:
+    """The end of an attempt that may have done it; told once, when it becomes unknown."""
+    if ask_after_s is None:
+        ask_after_s = min(max(ASK_FIRST_S, 0.5 * claimed.since_s), ASK_MOST_S)
+    if claimed.known is Status.UNKNOWN:
+        return Ended(
+            key=claimed.key, epoch=claimed.epoch, attempt=claimed.attempt, status=Status.UNKNOWN,
+            reason=bounded_text(reason), retry_after_s=ask_after_s,
+        )  # fmt: skip
+    return _told(
+        claimed, Outcome.UNKNOWN, UNKNOWN, Unknown(text=bounded_text(reason)), Status.UNKNOWN,
+        reason=reason, retry_after_s=ask_after_s,
+    )  # fmt: skip
+
+
+def _told(
+    claimed: Claimed, outcome: Outcome, codec: Codec[Any], event: Any,
+    status: Status = Status.SUCCEEDED, *, already: bool = False, reason: str = "",
+    retry_after_s: float = 0.0,
+) -> Ended:  # fmt: skip
+    attempt = () if outcome is Outcome.SUCCEEDED else (str(claimed.attempt),)
     return Ended(
         key=claimed.key,
         epoch=claimed.epoch,
+        attempt=claimed.attempt,
         status=status,
+        outcome=outcome,
         already=already,
         type=codec.name,
         value=codec.encode(event),
-        event_id=derived_id("result", claimed.key, str(status), *attempt),
-        reason=reason,
+        event_id=derived_id("result", claimed.key, outcome, *attempt),
+        reason=bounded_text(reason) if reason else "",
+        retry_after_s=retry_after_s,
     )
 
 
-def _unknown(claimed: Claimed, reason: str) -> Ended:
+def _planned(claimed: Claimed, reason: str) -> Ended:
+    """Not sent: the row is as it was before the claim, and no attempt is used up."""
     return Ended(
-        key=claimed.key, epoch=claimed.epoch, status=Status.UNKNOWN, reason=reason[:500],
-        retry_after_s=ASK_AGAIN_S,
+        key=claimed.key, epoch=claimed.epoch, attempt=claimed.attempt, status=Status.PLANNED,
+        reason=bounded_text(reason),
     )  # fmt: skip
+
+
+def _accepted(claimed: Claimed, answer: Accepted) -> Ended:
+    return Ended(
+        key=claimed.key, epoch=claimed.epoch, attempt=claimed.attempt, status=Status.IN_FLIGHT,
+        reference=answer.reference, until_s=answer.deadline_s,
+    )  # fmt: skip
+
+
+def _undone(claimed: Claimed, action: Action) -> Ended:
+    """The other side has not done it, if it would show it by now (P31)."""
+    visible_s = action.truth.visible_after_s if isinstance(action.truth, Queryable) else 0.0
+    early_s = action.deadline_s + visible_s - claimed.since_s
+    if early_s > 0:
+        return unknown(claimed, "not done, said too early to count", ask_after_s=early_s)
+    if claimed.lost and claimed.epoch < CALLS_MOST:
+        return _planned(claimed, "the call ended with its process, and had not been done")
+    return failed(claimed, "UNDONE", "the other side has not done it")
+
+
+def _sign(error: BaseException) -> Sign:
+    """What an exception says about the other side."""
+    if isinstance(error, Unauthorized):
+        return Sign.SHUT
+    if isinstance(error, TooLate):
+        return Sign.NOTHING
+    if isinstance(error, (Unavailable, *_DOWN)):
+        return Sign.DOWN
+    return Sign.ANSWERED if isinstance(error, Ending) else Sign.NOTHING
+
+
+def _said(error: BaseException) -> str:
+    what = error.what if isinstance(error, RefoldError) else str(error)
+    return f"{type(error).__name__}: {what}".rstrip(": ")

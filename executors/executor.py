@@ -7,35 +7,86 @@ checked when it is declared, with an error that names the action and the cure.
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from refold.executors.outcome import Done
-from refold.executors.truth import ByKey, Local, Neither, Queryable, Truth
+from refold.executors.outcome import Accepted, Done, TooLate
+from refold.executors.truth import Local, Queryable, Truth, fault_of
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.limits import name_fault
 
-Handler = Callable[[Any, "Call"], Any | Done | Awaitable[Any | Done]]
+Handler = Callable[..., Any | Done | Accepted | Awaitable[Any | Done | Accepted]]
+"""`handler(command, call)`; for a `Local` action `handler(command, call, connection)`."""
 H = TypeVar("H", bound=Handler)
-DEADLINE_S = 10.0
+DEADLINE_S: Final = 10.0
+CONCURRENCY: Final = 32
+CONCURRENCY_MOST: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
 class Call:
-    """What a handler knows about its call beside the command."""
+    """What a handler knows about its call beside the command.
 
-    key: str
-    """Idempotency key: give it to the other side."""
-    attempt: int
-    """1 for the first; the workflow counts."""
-    deadline_s: float
-    """Seconds in which the call must be over; what is not counts as unknown."""
-    tenant: str
-    workflow: str
-    instance: str
-    trace: str = ""
-    """W3C traceparent, empty where there is none."""
+    Attributes:
+        key: Idempotency key: give it to the other side.
+        attempt: 1 for the first; the workflow counts.
+        deadline_s: Seconds in which the call must be over; what is not counts as unknown.
+        until_s: When that is, on `time.monotonic()`.
+        tenant: Whose instance it is.
+        workflow: Who asks.
+        instance: For which instance.
+        trace: W3C traceparent, empty where there is none.
+        repeated: True where an earlier call under this key may have been done already.
+    """
+
+    __slots__ = (
+        "attempt", "deadline_s", "instance", "key", "lease_until_s", "repeated", "tenant", "trace",
+        "until_s", "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: str,
+        attempt: int = 1,
+        deadline_s: float = DEADLINE_S,
+        until_s: float | None = None,
+        tenant: str = "",
+        workflow: str = "",
+        instance: str = "",
+        trace: str = "",
+        *,
+        repeated: bool = False,
+    ) -> None:
+        self.key = key
+        self.attempt = attempt
+        self.deadline_s = deadline_s
+        self.until_s = monotonic() + deadline_s if until_s is None else until_s
+        self.lease_until_s = inf
+        """Nobody else clears the call up before that; moved on while a long call runs."""
+        self.tenant = tenant
+        self.workflow = workflow
+        self.instance = instance
+        self.trace = trace
+        self.repeated = repeated
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for the call; below 0 when its time is over."""
+        return self.until_s - monotonic()
+
+    def before_send(self) -> None:
+        """Directly before the effect: stop here if this call must not be made any more (P31).
+
+        The engine asks directly before the handler; a handler that does other slow things first
+        asks again directly before it sends.
+
+        Raises:
+            TooLate: The call's time is over; another executor may be about to clear it up.
+        """
+        if monotonic() >= min(self.until_s, self.lease_until_s):
+            raise TooLate("its time was over before it was sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +108,9 @@ class Executor:
 
     Args:
         target: Target of the command types, part of the topic's name.
+
+    Raises:
+        UsageError: BAD_SETTING, the target is no name.
     """
 
     def __init__(self, target: str) -> None:
@@ -78,7 +132,7 @@ class Executor:
         truth: Truth,
         system: str = "",
         deadline_s: float = DEADLINE_S,
-        concurrency: int = 32,
+        concurrency: int = CONCURRENCY,
         independent: bool = False,
     ) -> Callable[[H], H]:
         """Declare the handler of a command type.
@@ -86,39 +140,53 @@ class Executor:
         Args:
             command: The command type.
             truth: How an unknown outcome is cleared up.
-            system: The other side as people know it; the target unless given.
+            system: The other side as people know it, and whose outage pauses all its actions
+                together; the target unless given.
             deadline_s: Seconds that one call may take, above 0.
-            concurrency: Calls at a time in one process, 1 or more.
+            concurrency: Calls at a time in one process, 1 to 10,000.
             independent: True: need not wait for earlier commands of its instance.
 
         Raises:
             UsageError: BAD_SETTING, the declaration cannot be kept.
         """
         codec: Codec[Any] = codec_of(command)
-        _check(codec.name, truth, deadline_s, concurrency, known=codec.name in self._actions)
 
         def declare(handler: H) -> H:
+            asynchronous = inspect.iscoroutinefunction(handler)
+            fault = self._fault(codec.name, truth, deadline_s, concurrency) or _local_fault(
+                truth, asynchronous=asynchronous
+            )
+            if fault:
+                raise UsageError(
+                    Code.BAD_SETTING,
+                    f"The action for {codec.name} {fault}.",
+                    "Change its declaration (docs/executors.md).",
+                    type=codec.name,
+                )
             self._actions[codec.name] = Action(
                 codec, handler, truth, system or self.target, deadline_s, concurrency,
-                independent, inspect.iscoroutinefunction(handler),
+                independent, asynchronous,
             )  # fmt: skip
             return handler
 
         return declare
 
+    def _fault(self, name: str, truth: Truth, deadline_s: float, concurrency: int) -> str:
+        if name in self._actions:
+            return "is declared twice"
+        if not 0 < deadline_s <= 86_400:
+            return "needs a deadline above 0 s and of a day at most"
+        if not 1 <= concurrency <= CONCURRENCY_MOST:
+            return f"needs a concurrency of 1 to {CONCURRENCY_MOST:,}"
+        return fault_of(truth, deadline_s)
 
-def _check(name: str, truth: Truth, deadline_s: float, concurrency: int, *, known: bool) -> None:
-    fault = ""
-    if known:
-        fault = "is declared twice"
-    elif not isinstance(truth, ByKey | Queryable | Local | Neither):
-        fault = "declares no truth mode: one of ByKey, Queryable, Local and Neither is wanted"
-    elif deadline_s <= 0 or concurrency < 1:
-        fault = "needs a deadline above 0 s and a concurrency of 1 or more"
-    if fault:
-        raise UsageError(
-            Code.BAD_SETTING,
-            f"The action for {name} {fault}.",
-            "Change its declaration.",
-            type=name,
-        )
+
+def _local_fault(truth: Truth, *, asynchronous: bool) -> str:
+    if isinstance(truth, Local) and asynchronous:
+        return "is Local and asynchronous: its handler runs in the ledger's own transaction"
+    return ""
+
+
+def questions(actions: Mapping[str, Action]) -> list[str]:
+    """Names of the command types whose other side can be asked."""
+    return [name for name, each in actions.items() if isinstance(each.truth, Queryable)]

@@ -1,134 +1,315 @@
-"""Intake: commands of one target become planned rows, and only then the group's offsets move.
+"""Intake: commands of one target become rows of the ledger, and only then the group's offsets move.
 
-Law of this module: read committed; one ledger transaction holds the rows of a batch and how far it
-reaches, and the ledger's own position is where a partition is read from (P32). Commands below the
-group's offset without a row are those of a ledger that was restored: they are born unknown.
+Law of this module: read committed; one ledger transaction holds the rows of a batch and how far
+it reaches. Nothing is passed in silence: what is no command is kept with its bytes, and what
+nobody here handles is planned and shown. While the ledger is away nothing is read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from threading import Event
-from typing import Final
+from time import monotonic
+from typing import Any, Final, NamedTuple
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from msgspec.structs import replace
 
-from refold.executors.executor import Action
-from refold.executors.ledger import Ledger, Place
-from refold.executors.model import Intent, Status
+from refold.executors.claiming import Claimer
+from refold.executors.dispatch import Dispatch, Started, lease_of
+from refold.executors.executor import Executor
+from refold.executors.lanes import Lanes
+from refold.executors.ledger import Ledger
+from refold.executors.model import Claimed, Intent, Place, Planned, Rejected, Status
+from refold.executors.placing import Placing
+from refold.executors.reading import Schemas
+from refold.executors.truth import Mode
+from refold.processors.health import BACK
+from refold.processors.keys import COMPENSATE, FORWARD
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.errors import RecordError, ServerError
-from refold.topics.clients import executor_consumer_config, opened
+from refold.topics.failures import kafka_error
+from refold.topics.headers import headers_of
 from refold.topics.reading import offset_of
 from refold.topics.records import read_command
-from refold.topics.settings import Settings
-from refold.topics.specs import commands_topic
 
 _LOG = structlog.get_logger("refold.intake")
-BATCH_RECORDS: Final = 1000
+BATCH_RECORDS: Final = 500
 WAIT_S: Final = 0.1
-PAUSE_S: Final = 1.0
+PAUSE_S: Final = 0.5
+COMMIT_S: Final = 0.1
+"""The group's offset follows the ledger's position at least that soon."""
+_DIRECTIONS: Final = frozenset({FORWARD, COMPENSATE})
+WAITING_MOST: Final = 20_000
+"""Rows that wait for a slot before no more commands are read."""
+
+
+class Batch(NamedTuple):
+    """Commands that were read, as the ledger takes them."""
+
+    intents: list[Intent]
+    commands: dict[str, Any]
+    """Decoded, by key, of those that hold a slot."""
+    forgotten: list[Intent]
+    rejected: list[Rejected]
+    places: list[Place]
 
 
 class Intake:
     """Reads the commands of a target into a ledger.
 
     Args:
-        settings: Where Kafka is.
-        target: Whose commands.
-        actions: What this executor does, by command type.
-        ledger: Where they are planned.
-        planned: Called after each batch that brought something.
-        stopping: Ends `run`.
+        executor: What is done here.
+        consumer: Of the command topic, not subscribed yet; closed here.
+        placing: Where each partition is read from.
+        ledger: Where the commands are planned.
+        lanes: Gives the slots of calls that begin at once.
+        schemas: Decodes commands.
+        dispatch: Begins calls.
+        claimer: Begins the others.
 
-    Contract: one thread.
+    Contract: `run` on one thread.
     """
 
     def __init__(
         self,
-        settings: Settings,
-        target: str,
-        actions: Mapping[str, Action],
+        executor: Executor,
+        consumer: Consumer,
+        placing: Placing,
         ledger: Ledger,
-        planned: Callable[[], None],
-        stopping: Event,
+        lanes: Lanes,
+        schemas: Schemas,
+        dispatch: Dispatch,
+        claimer: Claimer,
     ) -> None:
-        self.topic = commands_topic(settings.namespace, target)
-        self._target = target
-        self._actions = actions
+        self._executor = executor
+        self._consumer = consumer
+        self._placing = placing
         self._ledger = ledger
-        self._planned = planned
-        self._stopping = stopping
-        group = f"{settings.namespace}.{target}.executors"
-        self._consumer = opened(Consumer, executor_consumer_config(settings, group))
-        self._committed: dict[int, int] = {}
-        """Partition → the group's offset when it was assigned."""
+        self._lanes = lanes
+        self._schemas = schemas
+        self._dispatch = dispatch
+        self._claimer = claimer
+        self._stopping = Event()
+        self._held: list[Message] = []
+        """Records that were read and not planned yet."""
+        self._ends: dict[int, int] = {}
+        """Partition → where the group's offset is to go."""
+        self._commit_s = 0.0
+        self._paused = False
+        self.at_s = monotonic()
+        """When this thread last turned."""
+        self.unhandled: Counter[str] = Counter()
+        """Commands that nobody here handles, by type, since the start."""
+        self.planned = 0
+        self.rejected = 0
+        self.clashes = 0
+        self.away = ""
+        """Code of what keeps commands from being read or planned; empty where nothing does."""
+
+    @property
+    def joined(self) -> bool:
+        """True when the group has given partitions, or none, to this process."""
+        return self._placing.joined
+
+    @property
+    def lost(self) -> dict[int, int]:
+        """Partition → commands that the log had lost before they were planned."""
+        return self._placing.lost
+
+    @property
+    def waiting(self) -> int:
+        """Rows that were planned here and have not begun."""
+        return self._claimer.waiting
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopping.set()
+        self._placing.stop()
 
     def run(self) -> None:
-        """Plan commands until stopping."""
-        self._consumer.subscribe([self.topic], on_assign=self._assigned)
+        """Plan commands until stopped."""
+        self._placing.subscribe(self._consumer, self._dropped)
         try:
             while not self._stopping.is_set():
-                messages = [m for m in self._consumer.consume(BATCH_RECORDS, WAIT_S) if _good(m)]
-                if messages:
-                    self._plan(messages)
+                self.at_s = monotonic()
+                self._turn()
+            self._commit(last=True)
         finally:
             self._consumer.close()
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for place in consumer.committed(partitions, 10):
-            self._committed[place.partition] = max(0, place.offset)
-            known = self._ledger.position(self.topic, place.partition)
-            place.offset = 0 if known is None else known
-            consumer.incremental_assign([place])
+    def _turn(self) -> None:
+        full = self._claimer.waiting > WAITING_MOST
+        self._pause(full or bool(self._held))
+        self._held += self._read(0.0 if self._held else WAIT_S)
+        if self._held and self._plan(self._held):
+            self._held = []
+        elif self._held:
+            self._stopping.wait(PAUSE_S)
+        if self._ends and monotonic() > self._commit_s:
+            self._commit()
 
-    def _plan(self, messages: Sequence[Message]) -> None:
-        fresh: list[Intent] = []
-        forgotten: list[Intent] = []
-        ends: dict[int, int] = {}
-        for message in messages:
-            partition, offset = message.partition() or 0, offset_of(message)
-            ends[partition] = offset + 1
-            intent = self._intent(message)
-            if intent is not None:
-                below = offset < self._committed.get(partition, 0)
-                (forgotten if below else fresh).append(intent)
-        places = [Place((self.topic, partition, "", end)) for partition, end in ends.items()]
-        while not self._stopping.is_set():
-            try:
-                clashes = self._ledger.plan(forgotten, [], Status.UNKNOWN) if forgotten else []
-                clashes += self._ledger.plan(fresh, places)
-            except ServerError as away:
-                _LOG.warning("not planned", error=str(away))
-                self._stopping.wait(PAUSE_S)
-                continue
-            for key in clashes:
-                _LOG.error("a key came again with another request: refused", key=key)
-            self._passed(ends)
-            self._planned()
+    def _read(self, wait_s: float) -> list[Message]:
+        first = self._consumer.poll(wait_s)  # wakes at once; consume alone waits for a full batch
+        if first is None:
+            return []
+        return [m for m in (first, *self._consumer.consume(BATCH_RECORDS - 1, 0)) if self._good(m)]
+
+    def _good(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() != KafkaError._PARTITION_EOF:
+            told = kafka_error(error, "reading commands")
+            self.away = str(told.code)
+            _LOG.warning("commands are not read", error=str(told))
+        return False
+
+    def _pause(self, pause: bool) -> None:
+        if pause is self._paused:
             return
+        places = self._consumer.assignment()
+        (self._consumer.pause if pause else self._consumer.resume)(places)
+        self._paused = pause
 
-    def _passed(self, ends: Mapping[int, int]) -> None:
-        offsets = [TopicPartition(self.topic, partition, end) for partition, end in ends.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as failure:  # the ledger's position is what counts
-            _LOG.warning("the group's offset did not move", error=str(failure))
+    def _dropped(self, partitions: Iterable[int]) -> None:
+        """These are another process's now: what was read of them is for it to plan."""
+        gone = set(partitions)
+        self._held = [each for each in self._held if each.partition() not in gone]
+        self._ends = {each: end for each, end in self._ends.items() if each not in gone}
+        self._paused = False  # what was assigned anew is not paused
 
-    def _intent(self, message: Message) -> Intent | None:
+    def _plan(self, messages: list[Message]) -> bool:
+        """Write a batch; False: the ledger or the schemas are away."""
         try:
-            record = read_command(message)
-        except RecordError as error:
-            _LOG.error("a record is no command", error=str(error))
-            return None
-        action = self._actions.get(record.type)
+            batch = self._batch(messages)
+        except ServerError as away:
+            self._tell_away(away)
+            return False
+        claimed_s = monotonic()
+        try:
+            if batch.forgotten:
+                self._ledger.plan(batch.forgotten, [], Status.UNKNOWN)
+            planned = self._ledger.plan(batch.intents, batch.places, rejected=batch.rejected)
+        except ServerError as away:
+            self._give_back(batch.intents)
+            self._tell_away(away)
+            return False
+        self._tell_back()
+        self._begin(batch, planned, claimed_s)
+        for each in batch.places:
+            self._ends[each.partition] = each.position
+        return True
+
+    def _batch(self, messages: Iterable[Message]) -> Batch:
+        batch = Batch([], {}, [], [], [])
+        ends: dict[int, int] = {}
+        busy: set[tuple[str, str, str]] = set()
+        """Instances of which this batch has an earlier command: the later ones wait."""
+        try:
+            for message in messages:
+                partition, offset = message.partition() or 0, offset_of(message)
+                ends[partition] = offset + 1
+                try:
+                    record = read_command(message)
+                except RecordError as error:
+                    batch.rejected.append(_rejected(message, error))
+                    continue
+                self._add(batch, busy, record, partition)
+        except ServerError:
+            self._give_back(batch.intents)
+            raise
+        batch.places.extend(self._placing.place(each, end) for each, end in ends.items())
+        return batch
+
+    def _add(
+        self, batch: Batch, busy: set[tuple[str, str, str]], record: CommandRecord, partition: int
+    ) -> None:
+        action = self._executor.actions.get(record.type)
+        intent = _intent(record, self._executor.target, partition)
         if action is None:
-            _LOG.error("no handler for this command", type=record.type, key=record.key)
-            return None
-        return intent_of(record, action, self._target, message.partition() or 0)
+            self.unhandled[record.type] += 1
+            _LOG.error("nobody here handles this command", type=record.type, key=record.key)
+            batch.intents.append(intent)
+            return
+        intent = replace(
+            intent, target_system=action.system, truth=action.truth.mode,
+            independent=action.independent,
+)  # fmt: skip
+        if record.offset < self._placing.forgotten_below(partition) and intent.truth != Mode.LOCAL:
+            batch.forgotten.append(intent)
+            return
+        instance = (record.tenant, record.workflow, record.instance)
+        first = action.independent or instance not in busy
+        busy.add(instance)
+        try:
+            command = self._schemas.decode(action, record.value)
+        except RecordError as error:  # the claimer meets it again and says so to the workflow
+            _LOG.error("a command cannot be decoded", key=record.key, error=str(error))
+            batch.intents.append(intent)
+            return
+        twice = record.key in batch.commands
+        if first and not twice and not self._claimer.waiting and self._lanes.take(record.type):
+            intent = replace(intent, lease_s=lease_of(action))
+            batch.commands[record.key] = command
+        batch.intents.append(intent)
+
+    def _begin(self, batch: Batch, planned: Planned, claimed_s: float) -> None:
+        """Begin what was claimed with its planning; give back the slots of the rest."""
+        started = []
+        left = 0
+        for intent in batch.intents:
+            epoch = planned.claimed.get(intent.key)
+            if not intent.lease_s:
+                left += intent.type in self._executor.actions
+            elif epoch is None:
+                self._lanes.untake(intent.type)
+                left += 1
+            else:
+                claimed = _claimed(intent, epoch)
+                started.append(Started(claimed, batch.commands[intent.key], claimed_s))
+        self._dispatch.start(started)
+        if left:
+            self._claimer.wait_for(left)
+        for key in planned.clashes:
+            _LOG.error("a key came again with another request: refused", key=key)
+        self.planned += len(batch.intents) + len(batch.forgotten)
+        self.rejected += len(batch.rejected)
+        self.clashes += len(planned.clashes)
+
+    def _give_back(self, intents: Iterable[Intent]) -> None:
+        for each in intents:
+            if each.lease_s:
+                self._lanes.untake(each.type)
+
+    def _commit(self, *, last: bool = False) -> None:
+        """Let the group's offsets follow: they tell a restored ledger what it has lost (P32)."""
+        ends, self._ends = self._ends, {}
+        self._commit_s = monotonic() + COMMIT_S
+        if not ends:
+            return
+        offsets = [TopicPartition(self._placing.topic, each, end) for each, end in ends.items()]
+        try:
+            if last:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as failure:
+            self._ends = ends | self._ends
+            _LOG.warning("the group's offsets do not move", error=str(failure))
+
+    def _tell_away(self, error: ServerError) -> None:
+        self.away = str(error.code)
+        _LOG.warning("commands are not planned yet", error=str(error), held=len(self._held))
+
+    def _tell_back(self) -> None:
+        if self.away:
+            _LOG.info(BACK, code=self.away)
+            self.away = ""
 
 
-def intent_of(record: CommandRecord, action: Action, target: str, partition: int) -> Intent:
-    """A command as its ledger row."""
+def _intent(record: CommandRecord, target: str, partition: int) -> Intent:
+    """A command as its ledger row, as nobody's who handles it."""
     parts = record.key.split(":")
     readable = parts[0] == "r1" and len(parts) == 8
     return Intent(
@@ -138,10 +319,10 @@ def intent_of(record: CommandRecord, action: Action, target: str, partition: int
         instance=record.instance,
         state=record.state,
         action=parts[5] if readable else record.type,
-        direction=parts[-1] if parts[-1] in ("forward", "compensate") else "forward",
+        direction=parts[-1] if parts[-1] in _DIRECTIONS else FORWARD,
         target=target,
-        target_system=action.system,
-        truth=action.truth.mode,
+        target_system=target,
+        truth=Mode.NEITHER,
         type=record.type,
         request=record.value,
         attempt=record.attempt,
@@ -152,8 +333,24 @@ def intent_of(record: CommandRecord, action: Action, target: str, partition: int
     )
 
 
-def _good(message: Message) -> bool:
-    error = message.error()
-    if error is not None:
-        _LOG.warning("kafka says", error=str(error))
-    return error is None
+def _claimed(intent: Intent, epoch: int) -> Claimed:
+    return Claimed(
+        key=intent.key, tenant=intent.tenant, workflow=intent.workflow, instance=intent.instance,
+        state=intent.state, action=intent.action, direction=intent.direction, type=intent.type,
+        request=intent.request, attempt=intent.attempt, epoch=epoch, reply_to=intent.reply_to,
+        trace=intent.trace, known=Status.PLANNED,
+    )  # fmt: skip
+
+
+def _rejected(message: Message, error: RecordError) -> Rejected:
+    _LOG.error("a record is no command: it is kept", error=str(error))
+    return Rejected(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=offset_of(message),
+        record_key=message.key(),
+        headers=headers_of(message),
+        value=message.value(),
+        code=str(error.code),
+        text=error.what,
+    )

@@ -4,24 +4,35 @@ Law of this module: PostgreSQL only, no Kafka, no call. An intent is durable bef
 transaction is open during one (P32). Every method is one transaction and may run twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from refold.executors.model import Claimed, Ended, Intent, Result, Status
+import msgspec
+
+from refold.executors.model import (
+    Claimed,
+    Ended,
+    Intent,
+    Place,
+    Planned,
+    Rejected,
+    Result,
+    Settled,
+    Standing,
+    Status,
+    Wanted,
+)
 from refold.executors.statements import statements
+from refold.processors.engine_events import UNKNOWN, Unknown
 from refold.schemas.canonical import hash16
+from refold.schemas.envelope import Outcome, derived_id
+from refold.schemas.errors import InvariantViolation
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions, transaction
 
 SCHEMA: Final = "refold_ledger"
 """Default schema of the ledger's tables."""
 BATCH: Final = 500
-
-
-class Place(tuple[str, int, str, int]):
-    """Topic, partition, topic id, and the next offset that is to be planned."""
-
-    __slots__ = ()
 
 
 class Ledger:
@@ -31,6 +42,8 @@ class Ledger:
         dsn: Of the executor's own database.
         worker: Name of this process in the rows.
         schema: Where the tables stand.
+
+    Contract: from any thread.
     """
 
     def __init__(self, dsn: str, worker: str, schema: str = SCHEMA) -> None:
@@ -43,117 +56,218 @@ class Ledger:
         self._runner.sessions.close()
 
     def plan(
-        self, intents: Sequence[Intent], places: Sequence[Place], status: Status = Status.PLANNED
-    ) -> list[str]:
+        self,
+        intents: Sequence[Intent],
+        places: Sequence[Place],
+        status: Status = Status.PLANNED,
+        rejected: Sequence[Rejected] = (),
+    ) -> Planned:
         """Write intents and how far the commands are planned, in one transaction (P32).
 
         Args:
-            intents: In log order; a key that stands is left as it is.
+            intents: In log order; a key that stands is left as it is, but for a failed one that
+                comes with a higher attempt. Those with a lease begin if they may.
             places: Where the next commands are.
             status: PLANNED, or UNKNOWN for commands that a restored ledger has forgotten.
-
-        Returns:
-            Keys that stand with another request: refused, to be shown to a person.
+            rejected: Records that are no commands, to be kept.
         """
         columns = _columns(intents, Intent)
         columns["request_hash"] = [hash16(each.request) for each in intents]
+        columns |= {"status": status, "worker": self.worker}
 
-        def work(connection: Connection) -> list[str]:
-            with transaction(connection):
-                if intents:
-                    connection.execute(self._sql["plan"], columns | {"status": status})
-                    connection.execute(self._sql["repeat"], {"key": columns["key"]})
-                for topic, partition, topic_id, position in places:
-                    connection.execute(
-                        self._sql["intake"],
-                        {
-                            "topic": topic,
-                            "partition": partition,
-                            "topic_id": topic_id,
-                            "position": position,
-                        },
-                    )
-                rows = connection.execute(self._sql["clashes"], columns).fetchall()
-            return [row[0] for row in rows]
+        def work(connection: Connection) -> Planned:
+            with transaction(connection), connection.pipeline():
+                written = connection.execute(self._sql["plan"], columns)
+                connection.execute(self._sql["repeat"], columns)
+                for place in places:
+                    connection.execute(self._sql["intake"], msgspec.structs.asdict(place))
+                for each in rejected:
+                    connection.execute(self._sql["reject"], _rejected(each))
+                clashes = connection.execute(self._sql["clashes"], columns)
+                claimed: dict[str, int] = dict(written.fetchall())
+                refused = [row[0] for row in clashes.fetchall()]
+            return Planned(claimed, refused)
 
         return self._runner.run("planning commands", work)
 
-    def position(self, topic: str, partition: int) -> int | None:
-        """The next offset to plan; None where nothing was planned of the partition."""
+    def position(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Topic id and next offset to plan; None where nothing was planned of the partition."""
         row = self._runner.run(
             "reading the intake",
             lambda c: c.execute(self._sql["position"], [topic, partition]).fetchone(),
         )
-        return None if row is None else int(row[0])
+        return None if row is None else (str(row[0]), int(row[1]))
 
-    def claim(
-        self, target: str, most: int, lease_s: float, independent: Sequence[str] = ()
-    ) -> list[Claimed]:
+    def claim(self, target: str, wanted: Sequence[Wanted]) -> list[Claimed]:
         """Take planned actions that may be called now; they are in flight when this returns."""
-        values = {
-            "target": target,
-            "most": most,
-            "lease_s": lease_s,
-            "independent": list(independent),
-            "worker": self.worker,
-        }
-        return self._claimed("claim", values)
 
-    def ask(self, target: str, types: Sequence[str], most: int, lease_s: float) -> list[Claimed]:
-        """Take unknown actions whose other side can be asked; nobody else asks for `lease_s`."""
-        values = {
-            "target": target,
-            "types": list(types),
-            "most": most,
-            "lease_s": lease_s,
-            "worker": self.worker,
-        }
-        return self._claimed("ask", values)
+        def work(connection: Connection) -> list[Claimed]:
+            with transaction(connection):
+                row = connection.execute(self._sql["undoing"], {"target": target}).fetchone()
+                if row is not None and row[0]:
+                    connection.execute(self._sql["cancel"], {"target": target})
+                return [
+                    claimed
+                    for each in wanted
+                    for claimed in self._claimed(connection, "claim", target, each)
+                ]
 
-    def run_out(self, target: str, most: int = BATCH) -> list[str]:
-        """Make actions unknown whose worker did not come back; gives their keys."""
-        values = {"target": target, "most": most}
-        rows = self._runner.run(
-            "looking for run-out leases",
-            lambda c: c.execute(self._sql["run_out"], values).fetchall(),
+        return self._runner.run("claiming actions", work)
+
+    def recall(self, target: str, wanted: Wanted, horizon_s: float) -> list[Claimed]:
+        """Take unknown actions that are to be called again under their key.
+
+        Args:
+            target: Whose.
+            wanted: Of which action, how many.
+            horizon_s: Only those whose first call is not longer ago.
+        """
+        more = {"horizon_s": min(horizon_s, 1e9)}
+        return self._runner.run(
+            "claiming unknown actions",
+            lambda c: self._claimed(c, "recall", target, wanted, more),
         )
-        return [row[0] for row in rows]
 
-    def settle(self, ended: Sequence[Ended]) -> set[str]:
+    def ask(
+        self, target: str, types: Sequence[str], most: int, hold_s: float, *, eager: bool = False
+    ) -> list[Claimed]:
+        """Take unknown actions whose other side can be asked; nobody else asks for `hold_s`.
+
+        Args:
+            target: Whose.
+            types: Of which command types.
+            most: How many.
+            hold_s: Seconds.
+            eager: Those too whose next question is not due yet.
+        """
+        values = {
+            "target": target, "types": list(types), "most": most, "hold_s": hold_s, "eager": eager,
+        }  # fmt: skip
+        rows = self._runner.run(
+            "taking unknown actions",
+            lambda c: c.execute(self._sql["ask"], values, binary=True).fetchall(),
+        )
+        return [_claimed(row) for row in rows]
+
+    def run_out(self, target: str, most: int = BATCH) -> list[Result]:
+        """Make actions unknown whose worker did not come back; gives the events that say so."""
+
+        def work(connection: Connection) -> list[Result]:
+            with transaction(connection):
+                rows = connection.execute(
+                    self._sql["run_out"], {"target": target, "most": most}
+                ).fetchall()
+                lost = [_lost(*row) for row in rows if row[6] == Status.UNKNOWN]
+                if lost:
+                    connection.execute(self._sql["tell"], _columns(lost, Result))
+            return lost
+
+        return self._runner.run("looking for run-out leases", work)
+
+    def renew(self, leases: Sequence[tuple[Claimed, float]]) -> set[str]:
+        """Lease actions in flight anew, each for so many seconds; gives those that are ours."""
+        values = {
+            "key": [each.key for each, _ in leases],
+            "epoch": [each.epoch for each, _ in leases],
+            "lease_s": [lease_s for _, lease_s in leases],
+        }
+        rows = self._runner.run(
+            "renewing leases", lambda c: c.execute(self._sql["renew"], values).fetchall()
+        )
+        return {row[0] for row in rows}
+
+    def settle(self, ended: Sequence[Ended], published: Collection[str] = ()) -> Settled:
         """Record how calls ended, with the events that tell it (P30).
 
-        Returns:
-            Keys that were settled by this; the others had been settled otherwise, and what was
-            said here is kept with its attempt.
+        Args:
+            ended: No key twice.
+            published: Ids of events that Kafka has: forgotten in the same transaction.
         """
-        columns = _columns(ended, Ended)
 
-        def work(connection: Connection) -> set[str]:
+        def work(connection: Connection) -> Settled:
             with transaction(connection):
-                rows = connection.execute(self._sql["settle"], columns).fetchall()
-                connection.execute(self._sql["attempts"], columns | {"worker": self.worker})
-                settled = {row[0] for row in rows}
-                told = _columns([each for each in ended if each.key in settled], Ended)
-                connection.execute(self._sql["answer"], told)
-            return settled
+                return self._settle(connection, ended, published)
 
         return self._runner.run("recording results", work)
 
-    def results(self, after: int = 0, most: int = BATCH) -> list[Result]:
-        """Events that Kafka is not known to have, in the order in which they were written."""
+    def local(
+        self, claimed: Claimed, work: Callable[[Connection], Ended]
+    ) -> tuple[Ended, bool] | None:
+        """Do an action's effect and record it, in one transaction.
+
+        Args:
+            claimed: The row, in flight.
+            work: Writes the effect, on this connection, and says how it ended.
+
+        Returns:
+            How it ended, and whether its result must wait for an earlier one; None where the row
+            is not this claim's any more: nothing was done.
+        """
+
+        def run(connection: Connection) -> tuple[Ended, bool] | None:
+            with transaction(connection):
+                row = {"key": claimed.key, "epoch": claimed.epoch}
+                if connection.execute(self._sql["lock"], row).fetchone() is None:
+                    return None
+                ended = work(connection)
+                settled = self._settle(connection, [ended], ())
+                if ended.key not in settled.keys:
+                    raise InvariantViolation("a locked row was not settled", key=ended.key)
+            return ended, ended.key in settled.later
+
+        return self._runner.run("a local action", run)
+
+    def results(self, age_s: float, most: int = BATCH) -> list[Result]:
+        """Events that somebody left, each with all of its instance, in order.
+
+        Args:
+            age_s: What Kafka is not known to have after so many seconds was left.
+            most: How many.
+        """
         rows = self._runner.run(
             "reading results",
             lambda c: c.execute(
-                self._sql["results"], {"after": after, "most": most}, binary=True
+                self._sql["results"], {"age_s": age_s, "most": most}, binary=True
             ).fetchall(),
         )
-        return [Result(*row) for row in rows]
+        return [
+            Result(
+                key=row[0], topic=row[1], instance=row[2], tenant=row[3], event_id=row[4],
+                type=row[5], value=row[6], attempt=row[7], outcome=row[8], trace=row[9],
+            )
+            for row in rows
+        ]  # fmt: skip
 
-    def published(self, ids: Sequence[int]) -> None:
-        """Kafka has these."""
+    def published(self, ids: Collection[str]) -> None:
+        """Kafka has these events."""
         self._runner.run(
             "forgetting published results",
             lambda c: c.execute(self._sql["published"], {"ids": list(ids)}).rowcount,
+        )
+
+    def standing(self, target: str, stuck_s: float) -> Standing:
+        """What of a target is not settled.
+
+        Args:
+            target: Whose rows.
+            stuck_s: What is in flight or unknown for longer is stuck.
+        """
+        row = self._runner.run(
+            "counting actions",
+            lambda c: c.execute(
+                self._sql["standing"], {"target": target, "stuck_s": stuck_s}
+            ).fetchone(),
+        )
+        return Standing(
+            planned=row[0], in_flight=row[1], unknown=row[2], stuck=row[3],
+            oldest_planned_s=row[4], oldest_unknown_s=row[5],
+        ) if row is not None else Standing()  # fmt: skip
+
+    def scanned(self, target: str) -> None:
+        """This process has scanned."""
+        values = {"worker": self.worker, "target": target}
+        self._runner.run(
+            "noting a scan", lambda c: c.execute(self._sql["scanned"], values).rowcount
         )
 
     def actions(
@@ -169,21 +283,63 @@ class Ledger:
 
         return self._runner.run("listing actions", work)
 
-    def _claimed(self, name: str, values: dict[str, Any]) -> list[Claimed]:
-        rows = self._runner.run(
-            "claiming actions",
-            lambda c: c.execute(self._sql[name], values, binary=True).fetchall(),
+    def _claimed(
+        self,
+        connection: Connection,
+        name: str,
+        target: str,
+        wanted: Wanted,
+        more: dict[str, Any] | None = None,
+    ) -> list[Claimed]:
+        values = {
+            "target": target, "type": wanted.type, "most": wanted.most, "lease_s": wanted.lease_s,
+            "worker": self.worker, **(more or {}),
+        }  # fmt: skip
+        cursor = connection.execute(self._sql[name], values, binary=True)
+        return [_claimed(row) for row in cursor.fetchall()]
+
+    def _settle(
+        self, connection: Connection, ended: Sequence[Ended], published: Collection[str]
+    ) -> Settled:
+        columns = _columns(ended, Ended) | {"published": list(published)}
+        rows = connection.execute(self._sql["settle"], columns).fetchall()
+        settled = Settled(
+            frozenset(row[0] for row in rows), frozenset(row[0] for row in rows if row[1])
         )
-        return [
-            Claimed(
-                key=row[0], tenant=row[1], workflow=row[2], instance=row[3], state=row[4],
-                action=row[5], direction=row[6], type=row[7], request=row[8], attempt=row[9],
-                epoch=row[10], reply_to=row[11], trace=row[12], since_s=row[13],
-                known=Status(row[14]),
-            )
-            for row in rows
-        ]  # fmt: skip
+        late = [each for each in ended if each.key not in settled.keys]
+        if late:
+            connection.execute(self._sql["contradict"], _columns(late, Ended))
+        return settled
 
 
-def _columns(rows: Sequence[Any], kind: type) -> dict[str, list[Any]]:
-    return {name: [getattr(row, name) for row in rows] for name in kind.__struct_fields__}  # type: ignore[attr-defined]
+def _claimed(row: tuple[Any, ...]) -> Claimed:
+    return Claimed(
+        key=row[0], tenant=row[1], workflow=row[2], instance=row[3], state=row[4], action=row[5],
+        direction=row[6], type=row[7], request=row[8], attempt=row[9], epoch=row[10],
+        reply_to=row[11], trace=row[12], known=Status(row[13]), since_s=row[14], first_s=row[15],
+        lost=row[16], undoes=row[17] or "",
+    )  # fmt: skip
+
+
+def _lost(
+    key: str, topic: str, instance: str, tenant: str, attempt: int, trace: str, _: str, reason: str
+) -> Result:
+    return Result(
+        key=key, topic=topic, instance=instance, tenant=tenant,
+        event_id=derived_id("result", key, Outcome.UNKNOWN, str(attempt)),
+        type=UNKNOWN.name, value=UNKNOWN.encode(Unknown(text=reason)),
+        attempt=attempt, outcome=Outcome.UNKNOWN, trace=trace,
+    )  # fmt: skip
+
+
+def _rejected(record: Rejected) -> dict[str, Any]:
+    headers = [
+        [name, None if value is None else value.decode(errors="backslashreplace")]
+        for name, value in record.headers
+    ]
+    text = msgspec.json.encode(headers).decode().replace("\\u0000", "\\ufffd")
+    return msgspec.structs.asdict(record) | {"headers": text}
+
+
+def _columns(rows: Sequence[Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: [getattr(row, name) for row in rows] for name in kind.__struct_fields__}

@@ -4,9 +4,12 @@ Law of this module: frozen, no SQL. Times are seconds on the database's clock, w
 one that leases are compared with.
 """
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
+
+from refold.topics.headers import RawHeaders
 
 
 class Status(StrEnum):
@@ -40,6 +43,50 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     partition: int
     offset: int
+    independent: bool = False
+    """It need not wait for earlier commands of its instance."""
+    lease_s: float = 0.0
+    """Above 0: it is claimed in the same transaction if it may begin now."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a partition of a command topic is planned."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    position: int
+    """The next offset."""
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of a command topic that is no command."""
+
+    topic: str
+    partition: int
+    offset: int
+    record_key: bytes | None
+    headers: RawHeaders
+    value: bytes | None
+    code: str
+    text: str
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What became of commands that were planned."""
+
+    claimed: Mapping[str, int]
+    """Key → epoch of those that are in flight now, claimed by this."""
+    clashes: Sequence[str] = ()
+    """Keys that stand with another request: refused, to be shown to a person."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Rows that may be claimed of one action."""
+
+    type: str
+    most: int
+    lease_s: float
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +105,16 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     reply_to: str
     trace: str
-    since_s: float
-    """Seconds since the last call may have been sent; 0 where this is the first."""
     known: Status
-    """Status before the claim: planned, or unknown where the other side is to be asked."""
+    """Status before the claim: planned, or unknown where an earlier call may have done it."""
+    since_s: float = 0.0
+    """Seconds since the last call may have been sent; 0 where this is the first."""
+    first_s: float = 0.0
+    """Seconds since the first call may have been sent."""
+    lost: bool = False
+    """The last call's process did not come back."""
+    undoes: str = ""
+    """For a compensation: what became of its forward action (P33)."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,19 +122,35 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     epoch: int
+    attempt: int = 1
     status: Status
+    outcome: str = ""
+    """For the answer's header; empty where nothing is told."""
     already: bool = False
     type: str = ""
     value: bytes = b""
     event_id: str = ""
     reason: str = ""
     retry_after_s: float = 0.0
+    """Not called, and not asked about, before that."""
+    reference: str = ""
+    """The other side's name for what it has accepted."""
+    until_s: float = 0.0
+    """For what was accepted: seconds after which it counts as unknown."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True):
+    """What of a number of ends counts."""
+
+    keys: frozenset[str]
+    """Settled by this; the others had been settled otherwise, and what was said is kept."""
+    later: frozenset[str] = frozenset()
+    """Of these, whose result must not overtake an earlier one: the relay publishes both."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """An event that waits until Kafka has it."""
 
-    id: int
     key: str
     topic: str
     instance: str
@@ -89,4 +158,18 @@ class Result(msgspec.Struct, frozen=True):
     event_id: str
     type: str
     value: bytes
+    attempt: int
+    outcome: str
     trace: str
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows of a target are unsettled, and for how long."""
+
+    planned: int = 0
+    in_flight: int = 0
+    unknown: int = 0
+    stuck: int = 0
+    """In flight or unknown for longer than the limit."""
+    oldest_planned_s: float = 0.0
+    oldest_unknown_s: float = 0.0

@@ -1,11 +1,23 @@
 """What a handler may say about its call, and what the other side may say about a key.
 
-Law of this module: data. Returning an event means that the other side did it; only `Declined` and
-`NotDone` say that it did not; everything else that can happen to a call means unknown.
+Law of this module: data. Returning an event means that the other side did it; only the classes
+here say that it did not; everything else that can happen to a call means unknown.
+
+    Done(event)                  it is done                            succeeded
+    Accepted(reference)          taken, and answered later             in flight until then
+    raise Declined(event)        refused, as the graph expects         failed, with that event
+    raise Incurable(code)        no repetition can cure it             failed, not tried again
+    raise NotDone(reason)        certainly nothing happened            failed, tried again
+    raise Unavailable(reason)    likewise: the other side is down      … and counts for its circuit
+    raise Unauthorized(reason)   likewise: we are not let in           planned, the action pauses
+    anything else                time-out, lost line, a bug            unknown
 """
 
 from dataclasses import dataclass
-from typing import Any
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from time import time
+from typing import Any, Final, NoReturn
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,40 +25,97 @@ class Done:
     """It is done, and this event says so.
 
     Args:
-        event: Goes to the workflow.
+        event: Goes to the workflow; None: the workflow is told that it is done, and no more.
         already: The other side had done it before.
     """
 
-    event: Any
+    event: Any = None
     already: bool = False
 
 
-class Declined(Exception):  # noqa: N818  # an answer of the other side
-    """The other side refused for good: no repetition under this attempt cures it.
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The other side has taken it and answers later: through `Ledger.answer`, or when asked.
+
+    Args:
+        reference: The other side's name for it; what its answer will bear.
+        deadline_s: Seconds after which its truth is learned as the action declares.
+    """
+
+    reference: str
+    deadline_s: float
+
+
+class Ending(Exception):  # noqa: N818  # answers, not errors
+    """A call that ended without an effect, by the other side's word or before it was sent."""
+
+    code = "NOT_DONE"
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Declined(Ending):
+    """The other side refused, in a way that the graph knows: it moves by this event.
 
     Args:
         event: Goes to the workflow.
         reason: For people.
     """
+
+    code = "DECLINED"
 
     def __init__(self, event: Any, reason: str = "") -> None:
         super().__init__(reason or type(event).__name__)
         self.event = event
-        self.reason = reason
 
 
-class NotDone(Exception):  # noqa: N818  # an answer of the other side
-    """Certainly nothing happened, and a later call may do it: overload, a closed door, no line.
+class Incurable(Ending):
+    """Certainly nothing happened, and no other attempt will change that: a wrong argument.
+
+    Args:
+        code: Class of the failure, for the graph's `Retry.never` and for people.
+        reason: For people.
+    """
+
+    def __init__(self, code: str, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class NotDone(Ending):
+    """Certainly nothing happened, and a later attempt may do it.
 
     Args:
         reason: For people.
-        retry_after_s: No call before that, as the other side asks (RFC 9110, Retry-After).
+        retry_after_s: No attempt before that, as the other side asks (RFC 9110, Retry-After).
+        code: Class of the failure, for the graph's `Retry.never` and for people.
     """
 
-    def __init__(self, reason: str, retry_after_s: float = 1.0) -> None:
+    def __init__(self, reason: str, retry_after_s: float = 0.0, *, code: str = "NOT_DONE") -> None:
         super().__init__(reason)
-        self.reason = reason
         self.retry_after_s = retry_after_s
+        self.code = code
+
+
+class Unavailable(NotDone):
+    """Certainly nothing happened: the other side is down, or refuses everybody for a while."""
+
+    def __init__(
+        self, reason: str, retry_after_s: float = 0.0, *, code: str = "UNAVAILABLE"
+    ) -> None:
+        super().__init__(reason, retry_after_s, code=code)
+
+
+class TooLate(NotDone):
+    """The time of the call was over before it was sent: the row waits for another claim."""
+
+
+class Unauthorized(Ending):
+    """We are not let in: the action pauses and a person is called; no attempt is used up."""
+
+    code = "UNAUTHORIZED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +131,56 @@ class CannotTell:
 
 
 Answer = Done | Undone | CannotTell
+
+_PAUSES: Final = frozenset({401, 403, 407})
+_DOWN: Final = frozenset({503})
+_LATER: Final = frozenset({425, 429})
+RETRY_MOST_S: Final = 86_400.0
+"""A longer Retry-After is a mistake of the other side's."""
+
+
+class AnswerLostError(Exception):
+    """The other side, or something before it, failed in the middle: nobody knows what it did."""
+
+
+def refused(status: int, reason: str = "", retry_after: str | None = None) -> NoReturn:
+    """Raise what an HTTP status says about a call; for statuses of 300 and more.
+
+    401, 403, 407 pause the action; 425, 429 ask for a later attempt; 503 says that the other side
+    is down; other 4xx are incurable; everything else, 408, 500, 502 and 504 among them, was said
+    by somebody who does not know whether the effect took place: unknown. What a provider means by
+    a status is its own affair: where it differs (409 for "already applied", 402 for "declined"),
+    look at it before calling this (RFC 9110, 15).
+
+    Args:
+        status: HTTP status code.
+        reason: For people.
+        retry_after: The header of that name, in seconds or as a date.
+
+    Raises:
+        Unauthorized, NotDone, Unavailable, Incurable or AnswerLostError: always one of them.
+    """
+    text = f"HTTP {status} {reason}".strip()
+    if status in _PAUSES:
+        raise Unauthorized(text)
+    if status in _LATER:
+        raise NotDone(text, retry_after_s(retry_after), code=f"HTTP_{status}")
+    if status in _DOWN:
+        raise Unavailable(text, retry_after_s(retry_after), code=f"HTTP_{status}")
+    if 400 <= status < 500 and status != 408:
+        raise Incurable(f"HTTP_{status}", text)
+    raise AnswerLostError(text)
+
+
+def retry_after_s(header: str | None) -> float:
+    """Seconds that a Retry-After header asks for; 0 where it says nothing that can be read."""
+    if not header:
+        return 0.0
+    try:
+        asked = float(header)
+    except ValueError:
+        try:
+            asked = parsedate_to_datetime(header).timestamp() - time()
+        except ValueError:
+            return 0.0
+    return min(max(asked, 0.0), RETRY_MOST_S) if isfinite(asked) else 0.0

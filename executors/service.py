@@ -1,175 +1,168 @@
-"""The executor process: intake, calls and answers around one ledger.
+"""The executor process: intake, calls, records and answers around one ledger.
 
-Law of this module: composes; a call begins when its row is in flight, ends when its end is
-recorded, and a stop lets calls end. Rows whose worker died are found by every process.
+Law of this module: composes; each part has its thread and wakes the next one directly. A stop
+claims nothing more, lets calls end within the grace, records and publishes what they gave, and
+leaves the others in flight with their lease: a successor clears them up.
 """
 
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from math import inf
 from threading import Event, Thread
 from time import monotonic
 from typing import Final
+from uuid import uuid4
 
 import structlog
+from confluent_kafka import Consumer
 
-from refold.executors.answers import Answers
-from refold.executors.calls import askable, asked, called
+from refold.executors.answers import Answers, result_of
+from refold.executors.calls import End
+from refold.executors.claiming import Claimer
+from refold.executors.dispatch import Dispatch
 from refold.executors.executor import Executor
+from refold.executors.health import Health
 from refold.executors.intake import Intake
-from refold.executors.ledger import SCHEMA, Ledger
-from refold.executors.model import Claimed, Ended
-from refold.schemas.errors import ServerError
+from refold.executors.lanes import Lanes
+from refold.executors.ledger import Ledger
+from refold.executors.model import Status
+from refold.executors.placing import Placing
+from refold.executors.reading import Schemas
+from refold.executors.recorder import Recorder
+from refold.executors.scanner import Scanner
+from refold.topics.clients import executor_consumer_config, opened
 from refold.topics.settings import Settings
 
 _LOG = structlog.get_logger("refold.executor")
-IN_FLIGHT: Final = 256
-"""Calls of one process at a time."""
-LEASE_MARGIN_S: Final = 5.0
-"""The lease outlives the deadline of the call by this (P31)."""
-IDLE_S: Final = 0.2
-SCAN_S: Final = 1.0
-PAUSE_S: Final = 1.0
+END_S: Final = 10.0
+"""Longest wait for a thread that should have ended."""
+TURN_S: Final = 0.02
 
 
 class Service:
     """One executor process.
 
     Args:
-        settings: Where Kafka is.
+        settings: Where Kafka and the ledger are; grace and limits.
         executor: What it does.
-        dsn: Of the ledger's database.
-        schema: Of the ledger's tables.
-        name: Of this process in the rows; host and process id unless given.
+        name: Of this process in the rows; made from host and process id unless given.
+
+    Raises:
+        ServerError: The ledger's tables are missing or of another release.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        executor: Executor,
-        dsn: str,
-        *,
-        schema: str = SCHEMA,
-        name: str = "",
-    ) -> None:
-        self._executor = executor
-        self._stopping = Event()
-        self._ledger = Ledger(dsn, name or f"{socket.gethostname()}-{os.getpid()}", schema)
-        self._answers = Answers(settings, executor.target, self._ledger, self._stopping)
-        self._intake = Intake(
-            settings, executor.target, executor.actions, self._ledger, self._wake, self._stopping
+    def __init__(self, settings: Settings, executor: Executor, *, name: str = "") -> None:
+        own = settings.executor
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        target, actions = executor.target, executor.actions
+        self._grace_s = own.grace_s
+        self._stop = Event()
+        self._ledger = Ledger(settings.ledger_dsn, self.name)
+        self._lanes = Lanes(actions)
+        self._schemas = Schemas(settings)
+        self._answers = Answers(settings, target, self._ledger)
+        self._recorder = Recorder(self._ledger, self._answers, self._settled)
+        self._dispatch = Dispatch(
+            actions, self._lanes, self._ledger, self._recorder.put, self._recorded
         )
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._due = asyncio.Event()
-        self._ends: asyncio.Queue[Ended] = asyncio.Queue()
-        self._calls: set[asyncio.Task[None]] = set()
-        slots = {name: each.concurrency for name, each in executor.actions.items()}
-        self._slots = {name: asyncio.Semaphore(count) for name, count in slots.items()}
-        deadlines = [each.deadline_s for each in executor.actions.values()]
-        self._lease_s = max(deadlines, default=0.0) + LEASE_MARGIN_S
-        self._independent = [n for n, each in executor.actions.items() if each.independent]
-        self._askable = [n for n, each in executor.actions.items() if askable(each)]
+        self._claimer = Claimer(
+            target, actions, self._ledger, self._lanes, self._schemas, self._dispatch.start,
+            self._recorder.put,
+        )  # fmt: skip
+        self._scanner = Scanner(
+            target, actions, self._ledger, self._lanes, self._schemas, self._dispatch,
+            self._claimer, self._answers, self._recorder.put, own.stuck_after_s,
+        )  # fmt: skip
+        group = own.group or f"{settings.namespace}.{target}.executors"
+        consumer: Consumer = opened(Consumer, executor_consumer_config(settings, group, self.name))
+        self._intake = Intake(
+            executor, consumer, Placing(settings, target, self._ledger), self._ledger, self._lanes,
+            self._schemas, self._dispatch, self._claimer,
+        )  # fmt: skip
+        self.health = Health(
+            self.name, target, self._intake, self._recorder, self._answers, self._scanner,
+            self._dispatch, self._lanes,
+        )  # fmt: skip
+        self._failure: BaseException | None = None
 
     def stop(self) -> None:
         """Begin no call any more, let those in flight end, publish what they gave. Any thread."""
-        self._stopping.set()
-        self._wake()
+        self._stop.set()
 
     def run(self) -> None:
-        """Work until `stop` is called."""
-        threads = [
-            Thread(target=self._intake.run, name="intake", daemon=True),
-            Thread(target=self._answers.run, name="answers", daemon=True),
-        ]
-        for each in threads:
-            each.start()
-        try:
-            asyncio.run(self._work())
-        finally:
-            self._stopping.set()
-            for each in threads:
-                each.join()
-            self._ledger.close()
+        """Work until `stop` is called.
 
-    def _wake(self) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._due.set)
+        Raises:
+            BaseException: What ended one of the threads: a bug, the process should end with it.
+        """
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._work())
+        finally:
+            loop.close()
+            self._schemas.close()
+            self._ledger.close()
+        if self._failure is not None:
+            raise self._failure
 
     async def _work(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        recording = asyncio.create_task(self._record())
-        scanned_s = 0.0
-        while not self._stopping.is_set():
-            self._due.clear()
+        self._dispatch.bind(asyncio.get_running_loop())
+        sweeping = asyncio.create_task(self._dispatch.sweep())
+        taking = [
+            self._thread("intake", self._intake.run),
+            self._thread("claimer", self._claimer.run),
+            self._thread("scanner", self._scanner.run),
+        ]
+        recorder = self._thread("recorder", self._recorder.run)
+        answers = self._thread("answers", self._answers.run)
+        await self._until(self._stop.is_set)
+        _LOG.info("stopping", calls=self._dispatch.in_flight)
+        self.health.stopping = True
+        for each in (self._intake, self._claimer, self._scanner):
+            each.stop()
+        end_s = monotonic() + self._grace_s
+        await self._until(lambda: not any(each.is_alive() for each in taking), END_S)
+        await self._until(lambda: not self._dispatch.pending, max(0.0, end_s - monotonic()))
+        self._recorder.stop()
+        await self._until(lambda: not recorder.is_alive(), END_S)
+        self._answers.stop()
+        await self._until(lambda: not answers.is_alive(), END_S)
+        left = self._dispatch.pending
+        if left:
+            _LOG.warning("calls are left in flight: a successor clears them up", calls=left)
+        sweeping.cancel()
+        await self._dispatch.abandon()
+
+    def _thread(self, name: str, run: Callable[[], None]) -> Thread:
+        def guarded() -> None:
             try:
-                if monotonic() - scanned_s >= SCAN_S:
-                    await self._scan()
-                    scanned_s = monotonic()
-                begun = await self._begin()
-            except ServerError as away:
-                _LOG.warning("the ledger cannot be read", error=str(away))
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if not begun:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._due.wait(), IDLE_S)
-        await asyncio.gather(*self._calls)
-        await self._ends.join()
-        recording.cancel()
+                run()
+            except BaseException as failure:
+                _LOG.exception("a thread failed: the process ends", thread=name)
+                self._failure = failure
+                self._stop.set()
 
-    async def _begin(self) -> int:
-        free = IN_FLIGHT - len(self._calls)
-        if free <= 0:
-            return 0
-        claimed = await asyncio.to_thread(
-            self._ledger.claim, self._executor.target, free, self._lease_s, self._independent
-        )
-        self._start(claimed, unknown=False)
-        return len(claimed)
+        thread = Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
 
-    async def _scan(self) -> None:
-        target = self._executor.target
-        for key in await asyncio.to_thread(self._ledger.run_out, target):
-            _LOG.error("unknown: its worker did not come back", key=key)
-        free = IN_FLIGHT - len(self._calls)
-        if self._askable and free > 0:
-            found = await asyncio.to_thread(
-                self._ledger.ask, target, self._askable, free, self._lease_s
-            )
-            self._start(found, unknown=True)
+    async def _until(self, true: Callable[[], bool], most_s: float = inf) -> None:
+        end_s = monotonic() + most_s
+        while not true() and monotonic() < end_s:
+            await asyncio.sleep(TURN_S)
 
-    def _start(self, claimed: Sequence[Claimed], *, unknown: bool) -> None:
-        for each in claimed:
-            task = asyncio.create_task(self._one(each, unknown=unknown))
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+    def _settled(self, ends: Sequence[End]) -> None:
+        """Ends were recorded: rows that waited for them may begin."""
+        self._claimer.wake()
+        if any(each.ended.status is Status.UNKNOWN for each in ends):
+            self._scanner.wake()
 
-    async def _one(self, claimed: Claimed, *, unknown: bool) -> None:
-        action = self._executor.actions[claimed.type]
-        async with self._slots[claimed.type]:
-            end = await (asked if unknown else called)(action, claimed)
-        self._ends.put_nowait(end)
-
-    async def _record(self) -> None:
-        while True:
-            ends = [await self._ends.get()]
-            while not self._ends.empty():
-                ends.append(self._ends.get_nowait())
-            await self._settled(ends)
-            for _ in ends:
-                self._ends.task_done()
-
-    async def _settled(self, ends: list[Ended]) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(self._ledger.settle, ends)
-            except ServerError as away:
-                _LOG.warning("results are not recorded yet", error=str(away))
-                await asyncio.sleep(PAUSE_S)
-                continue
-            self._answers.wake()
-            self._due.set()
-            return
+    def _recorded(self, end: End, later: bool) -> None:
+        """A local action was recorded with its effect."""
+        if end.ended.event_id:
+            result = result_of(end.claimed, end.ended)
+            self._answers.publish([result], [result.key] if later else [])
+        self._recorder.count(end)
+        self._settled([end])

@@ -7,6 +7,7 @@ happen to an unknown outcome, and nothing else does.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from refold.executors.outcome import Answer
@@ -40,7 +41,8 @@ class ByKey:
     """The other side does a key once, and answers a repeated one as it did the first time.
 
     Args:
-        remembers_s: For so many seconds after the first call; afterwards it counts as `Neither`.
+        remembers_s: It keeps keys for so many seconds; longer after the first call it counts as
+            `Neither()`: a person decides.
     """
 
     remembers_s: float
@@ -52,9 +54,10 @@ class Queryable:
     """The other side can be asked what became of a key.
 
     Args:
-        reconcile: Asks it.
-        visible_after_s: Longest time after which it shows what it did: "not done" said earlier
-            than that counts as "cannot tell".
+        reconcile: Asks it; says `Done`, `Undone` or `CannotTell`. It may run at the same time
+            as the call that it asks about, and more than once.
+        visible_after_s: Longest time after the end of a call in which it may not yet show what
+            it did: "not done" said earlier than that counts as "cannot tell" (P31).
     """
 
     reconcile: Reconcile
@@ -64,7 +67,11 @@ class Queryable:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """The effect is a write in the executor's own database: it commits with the ledger row."""
+    """The effect is a write in the ledger's own database: it commits with the ledger row.
+
+    The handler is an ordinary function and gets a connection as its third argument; what it
+    writes there is done exactly once. It must not commit, and must not call anybody outside.
+    """
 
     mode: Mode = Mode.LOCAL
 
@@ -82,3 +89,28 @@ class Neither:
 
 
 Truth = ByKey | Queryable | Local | Neither
+
+
+def fault_of(truth: object, deadline_s: float) -> str:
+    """Why a truth mode cannot be kept, as the end of a sentence; empty where it can."""
+    if not isinstance(truth, ByKey | Queryable | Local | Neither):
+        return "declares no truth mode: one of ByKey, Queryable, Local and Neither is wanted"
+    if isinstance(truth, ByKey) and not truth.remembers_s > deadline_s:
+        return "is remembered by the other side for less than one call may take"
+    if isinstance(truth, Queryable) and not 0 <= truth.visible_after_s < inf:
+        return "needs a visible_after_s of 0 s or more"
+    if isinstance(truth, Queryable) and not callable(truth.reconcile):
+        return "needs a function that asks the other side"
+    return ""
+
+
+def repeatable(truth: Truth, first_s: float) -> bool:
+    """True where an unknown outcome is cleared up by calling again with the same key.
+
+    Args:
+        truth: Of the action.
+        first_s: Seconds since its first call.
+    """
+    if isinstance(truth, ByKey):
+        return first_s < truth.remembers_s
+    return isinstance(truth, Neither) and truth.then is Then.REPEAT

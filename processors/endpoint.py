@@ -1,6 +1,6 @@
-"""/livez, /readyz and /metrics of a worker, from the last published status.
+"""/livez, /readyz and /metrics of a process, from the last published status.
 
-Law of this module: reads `Health` and nothing else (P1); binds to the address that it is given,
+Law of this module: reads a `Told` and nothing else (P1); binds to the address that it is given,
 answers GET only, and shows no payload and no secret.
 """
 
@@ -9,7 +9,7 @@ from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import msgspec
@@ -144,29 +144,61 @@ def _lateness(held: Iterable[Lateness]) -> Metric:
     return family
 
 
+class Condition(Protocol):
+    """What a process says of itself at one moment; encoded as JSON by /status."""
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+        ...
+
+    def troubles(self, now_s: float) -> list[str]:
+        """Why it is not ready, a sentence for each reason; empty when it is."""
+        ...
+
+    def age(self, now_s: float) -> list[str]:
+        """Why it is not alive; empty when it is."""
+        ...
+
+
+class Told(Protocol):
+    """Where the last condition of a process is found."""
+
+    @property
+    def status(self) -> Condition:
+        """The last one."""
+        ...
+
+
 class Endpoint:
-    """Serves one worker's health on its own thread.
+    """Serves one process's health on its own thread.
 
     Args:
-        health: What the loop publishes.
+        health: What the process says of itself.
         host: Address to bind; keep it inside the cluster.
         port: 1 to 65535; 0 takes a free one.
+        collector: Its metrics; a worker's unless given.
 
     Raises:
         UsageError: BAD_SETTING, the address cannot be bound.
     """
 
-    def __init__(self, health: Health, host: str, port: int) -> None:
+    def __init__(
+        self, health: Told, host: str, port: int, collector: Collector | None = None
+    ) -> None:
         self._health = health
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(StatusCollector(health))
+        if collector is not None:
+            self._registry.register(collector)
+        elif isinstance(health, Health):
+            self._registry.register(StatusCollector(health))
         try:
             self._server = make_server(host, port, self._app, _Server, _Quiet)
         except (OSError, OverflowError) as error:
             raise UsageError(
                 Code.BAD_SETTING,
                 f"The health endpoint cannot listen on {host}:{port}: {error}.",
-                "Set worker.http_port to a free port, or to -1 for none.",
+                "Set http_port to a free port, or to -1 for none.",
             ) from error
         self.port: int = self._server.server_port
         self._thread = Thread(target=self._server.serve_forever, name="endpoint", daemon=True)

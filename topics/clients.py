@@ -96,10 +96,25 @@ def reader_config(settings: Settings, name: str = "reader") -> Config:
     return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, group | _READING)
 
 
-def executor_consumer_config(settings: Settings, group: str) -> Config:
-    """The consumer of a command topic: read committed, from the first command on, by hand."""
-    fixed = {"group.id": group, **_READING, "auto.offset.reset": "earliest"}
-    fixed["partition.assignment.strategy"] = "cooperative-sticky"
+def executor_consumer_config(settings: Settings, group: str, name: str = "refold") -> Config:
+    """The consumer of a command topic: read committed, from the first command on, by hand.
+
+    Args:
+        settings: Settings of this process.
+        group: Consumer group.
+        name: The process's: the group's members are known by it.
+    """
+    session_ms = settings.executor.session_timeout_ms
+    fixed: Config = {
+        **_READING,
+        "group.id": group,
+        "client.id": name,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": max(1, session_ms // 4),  # three may be lost
+        "fetch.wait.max.ms": 50,  # a fetch that waits for idle partitions holds back a new one
+    }
     return _built(settings, settings.kafka.consumer, _FIXED_CONSUMER, fixed)
 
 

@@ -125,6 +125,9 @@ class Worker(_Section):
     """A partition with unsaved state is saved at least that often."""
     rows: bool = True
     """Write instance rows and the event-log index; without them only snapshots are written."""
+    timer_records: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """Most timers of one transaction. When many are due at once, other records wait behind at most
+    twice as many."""
     accept_finite_retention: bool = False
     """Run although the broker deletes events: a rebuild from offset 0 will not be possible."""
     preflight_s: Annotated[float, Field(ge=1.0, le=3_600)] = 10.0
@@ -163,6 +166,19 @@ class Executor(_Section):
 
     dsn: str = ""
     """Database of the ledger; empty: that of `postgres.dsn`."""
+    group: str = ""
+    """Consumer group; empty: `<namespace>.<target>.executors`."""
+    session_timeout_ms: Annotated[int, Field(ge=100, le=1_800_000)] = 6_000
+    """A dead executor is noticed after this, and others read its commands."""
+    grace_s: Annotated[float, Field(ge=0, le=3_600)] = 20.0
+    """After SIGTERM, calls that end within this are recorded; keep it below the time after which
+    the process is killed."""
+    stuck_after_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """An action that is in flight or unknown for longer is stuck: shown, and told."""
+    http_host: str = "127.0.0.1"
+    """Address of the health endpoint; keep it inside the cluster."""
+    http_port: Annotated[int, Field(ge=-1, le=65_535)] = -1
+    """/livez, /readyz, /status and /metrics; 0 takes a free port, -1 serves none."""
 
 
 class Settings(BaseSettings):

@@ -20,7 +20,7 @@ from refold.executors.migrate import migrate_ledger
 from refold.executors.outcome import Declined, Done, Undone
 from refold.executors.service import Service
 from refold.executors.truth import Neither, Queryable, Truth
-from refold.topics.settings import Kafka, Settings
+from refold.topics.settings import Kafka, Postgres, Settings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -67,8 +67,12 @@ class Running:
     """A service on a thread of its own."""
 
     def __init__(self, stage: Stage, executor: Executor, dsn: str) -> None:
-        settings = Settings(namespace=stage.namespace, kafka=Kafka(bootstrap=stage.bootstrap))
-        self.service = Service(settings, executor, dsn)
+        settings = Settings(
+            namespace=stage.namespace,
+            kafka=Kafka(bootstrap=stage.bootstrap),
+            postgres=Postgres(dsn=dsn),
+        )
+        self.service = Service(settings, executor)
         self._thread = Thread(target=self.service.run, daemon=True)
 
     def __enter__(self) -> "Running":
