@@ -12,11 +12,12 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from refold.processors.definition import Definition, sendings
-from refold.processors.effects import Send, Step
+from refold.processors.effects import Effect, Send, Step
 from refold.processors.entering import entered
 from refold.processors.info import StepInfo
 from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.keys import action_part, key_of
+from refold.processors.publishing import forwarded
 from refold.processors.records import (
     Park,
     deferred_of,
@@ -27,14 +28,16 @@ from refold.processors.records import (
     refuse,
     remembered,
 )
-from refold.processors.spec import Late
+from refold.processors.spec import Forward, Late, Policy, Reopen
 from refold.processors.table import Cell, Sending, Transition
+from refold.processors.triggers import REOPENED
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
 NOTHING_SENT: Final[tuple[Send, ...]] = ()
+NOTHING_WANTED: Final[tuple[Effect, ...]] = ()
 _APPLIED: Final = Verdict.APPLIED
 
 
@@ -64,7 +67,7 @@ def advance(
     state = instance.state
     cell = definition.table[state].get(event.type if name is None else name)
     if cell is None or not cell.transitions or instance.more.ended:
-        return _without(definition, instance, event, cell)
+        return _without(definition, instance, event, data, cell)
     context = instance.context
     if definition.copied is not None:
         context = definition.copied(context)
@@ -166,12 +169,14 @@ def _applied(
 
 
 def _without(
-    definition: Definition, instance: Instance, event: EventRecord, cell: Cell | None
+    definition: Definition, instance: Instance, event: EventRecord, data: Any, cell: Cell | None
 ) -> Step:
     """No transition: late, deferred, already, or refused."""
     state = instance.state
-    late = definition.late_rest.get(state) if cell is None else cell.late
+    late = definition.late(state, event.type)
     if instance.more.ended or late is not None:
+        if type(late) is Reopen and not instance.more.ended:
+            return _reopened(definition, instance, event, data)
         return _late(definition, instance, event, late)
     if cell is None:
         return refuse(
@@ -189,19 +194,31 @@ def _without(
 
 
 def _late(
-    definition: Definition, instance: Instance, event: EventRecord, late: Late | None
+    definition: Definition, instance: Instance, event: EventRecord, late: Policy | None
 ) -> Step:
     """After the end: always verdict late, the policy beside it."""
     state, ended = instance.state, instance.more.ended
-    reason = None
+    reason, effects = None, NOTHING_WANTED
     policy = "terminated" if ended else str(late)
     if ended:
         reason = Reason(Code.NO_TRANSITION, bounded_text(f"the instance was terminated: {ended}"))
     elif late is Late.REFUSE:
         text = f"state {state!r} is final and refuses {event.type}"
         reason = Reason(Code.NO_TRANSITION, text)
+    elif type(late) is Forward:
+        effects = forwarded(definition.name, event, late.workflow)
     after = remembered(definition, instance, event)
-    return Step(Verdict.LATE, after, reason=reason, transition=f"{state}/{event.type}/{policy}")
+    return Step(Verdict.LATE, after, effects, reason, f"{state}/{event.type}/{policy}")
+
+
+def _reopened(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+    """After the end, and the end does not stand: verdict late, in the state that is entered."""
+    step = advance(definition, instance, event, data, f"{REOPENED}:{event.type}")
+    after = step.instance
+    if step.verdict is not _APPLIED or after is None:
+        return step
+    more = more_with(after.more, reopened=after.more.reopened + 1)
+    return replace(step, verdict=Verdict.LATE, instance=replace(after, more=more))
 
 
 def _stale(instance: Instance, event: EventRecord) -> str | None:

@@ -55,7 +55,7 @@ class Emitter(Protocol):
     """
 
     def send(self, event: EventRecord, step: Step) -> None:
-        """Put the step's commands on their topics."""
+        """Put the step's commands, and events for other workflows, on their topics."""
         ...
 
     def decide(self, message: Message, decision: Decision) -> None:

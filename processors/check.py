@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Final, get_type_hints
 
 from refold.processors.check_actions import check_actions
+from refold.processors.check_ends import check_ends
 from refold.processors.definition import short
 from refold.processors.engine_events import PREFIX
 from refold.processors.purity import faults
@@ -21,8 +22,8 @@ from refold.processors.sends import (
     sent_event,
     sent_types,
 )
-from refold.processors.spec import ANY, LATE_BUILT, Function, Late, Spec
-from refold.processors.status import ENDED, WAITING
+from refold.processors.spec import Function, Spec
+from refold.processors.status import WAITING
 from refold.processors.wrong import wrong
 from refold.schemas.canonical import canonical_of
 from refold.schemas.codec import codec_of
@@ -52,7 +53,7 @@ def check(spec: Spec) -> None:
         _states,
         _pairs,
         _guards,
-        _finals,
+        check_ends,
         _reachable,
         _ways_out,
         _first_context,
@@ -263,37 +264,6 @@ def _guards(spec: Spec) -> None:
             raise wrong(spec, what, cure, state=rule.state)
         if rule.guard is None:
             closed.add(pair)
-
-
-def _finals(spec: Spec) -> None:
-    for final in spec.finals:
-        where = f"final state {final.state!r}"
-        leaving = [rule.event.__name__ for rule in spec.rules if rule.state == final.state]
-        leaving += [kind.__name__ for state, kind in spec.deferred if state == final.state]
-        leaving += [kind.__name__ for state, kind in spec.already if state == final.state]
-        if leaving:
-            cure = "Say it with late=…, or do not declare the state final."
-            raise wrong(spec, f"{where} does something on {leaving[0]}", cure, state=final.state)
-        if final.status not in ENDED:
-            cure = f"Declare one of {', '.join(sorted(ENDED))}."
-            raise wrong(spec, f"{where} cannot end as {final.status}", cure, state=final.state)
-        if final.state in {state for state, _ in spec.waits}:
-            raise wrong(spec, f"{where} waits for something", "Leave waits out.")
-        for kind, late in final.late.items():
-            if late not in LATE_BUILT:
-                cure = f"Declare one of {', '.join(sorted(LATE_BUILT))}."
-                name = "ANY" if not isinstance(kind, type) else kind.__name__
-                fault = "is no late policy"
-                if late in set(Late):
-                    fault = "is not built yet"
-                elif isinstance(late, str):
-                    cure = f"{nearest(late, LATE_BUILT)}{cure}"
-                raise wrong(spec, f"{where}: {late!r} for {name} {fault}", cure)
-        missing = [kind for kind in spec.events() if kind not in final.late]
-        if missing and ANY not in final.late:
-            cure = f"Add {missing[0].__name__}: Late.…, or ANY: Late.… for the rest."
-            what = f"{where} has no late policy for {missing[0].__name__}"
-            raise wrong(spec, what, cure, state=final.state)
 
 
 def _arrows(spec: Spec) -> dict[str, set[str]]:

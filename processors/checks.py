@@ -13,11 +13,12 @@ from typing import Final
 from refold.processors.clients import Admin
 from refold.processors.definition import Workflow
 from refold.processors.options import Options
+from refold.processors.spec import Forward
 from refold.schemas.errors import Code, FenceError
 from refold.snapshots.preflight import Finding as ServerFinding
 from refold.topics.facts import TopicFacts, topic_facts
 from refold.topics.preflight import findings, judge_pair, judge_topic
-from refold.topics.specs import TopicSpec, workflow_specs
+from refold.topics.specs import TopicSpec, events_topic, workflow_specs
 
 KEPT_S: Final = 5.0
 """Answers about a topic or a server are asked for again after this."""
@@ -50,6 +51,10 @@ class Checks:
         self._specs: dict[str, tuple[TopicSpec, ...]] = {}
         for workflow in workflows.values():
             specs = workflow_specs(options.namespace, workflow.name, targets(workflow), 1)
+            specs += tuple(
+                TopicSpec(events_topic(options.namespace, other), 1, {})  # it is theirs to set
+                for other in sorted(others(workflow))
+            )
             self._specs[specs[0].name] = specs
         self._lock = Lock()
         self._kept: dict[str, tuple[float, FenceError | None]] = {}
@@ -104,4 +109,15 @@ def targets(workflow: Workflow) -> frozenset[str]:
         command.target
         for definition in workflow.versions.values()
         for command in definition.commands.values()
+    )
+
+
+def others(workflow: Workflow) -> frozenset[str]:
+    """Workflows that events of some version go to: their event topics must exist likewise."""
+    return frozenset(
+        late.workflow
+        for definition in workflow.versions.values()
+        for final in definition.finals.values()
+        for late in final.late.values()
+        if isinstance(late, Forward)
     )

@@ -21,8 +21,8 @@ from refold.processors.spec import (
     FinalState,
     Function,
     Invariant,
-    Late,
     Limits,
+    Policy,
     Rule,
     Spec,
 )
@@ -65,7 +65,7 @@ class Definition:
     states: States
     table: Mapping[str, Mapping[str, Cell]]
     """state → event type → what it does. A type that is not there is refused or `late_rest`."""
-    late_rest: Mapping[str, Late]
+    late_rest: Mapping[str, Policy]
     """Final state → policy of every type that its row does not name."""
     finals: Mapping[str, FinalState]
     events: Mapping[str, Codec[Any]]
@@ -101,6 +101,11 @@ class Definition:
     """Older version → what lifts a context that comes over from it."""
     spec: Spec
 
+    def late(self, state: str, event: str) -> Policy | None:
+        """What a final state does with an event type; None for a state that goes on."""
+        cell = self.table[state].get(event)
+        return self.late_rest.get(state) if cell is None else cell.late
+
     def accepts(self, state: str) -> tuple[str, ...]:
         """Event types that do something in a state, deferring and already included.
 
@@ -128,7 +133,7 @@ class Definition:
 
     def _row(self, state: str, event: str) -> TableRow:
         cell = self.table[state].get(event)
-        late = self.late_rest.get(state) if cell is None else cell.late
+        late = self.late(state, event)
         if late is not None:
             return TableRow(state, event, "late", (), str(late))
         if cell is None:

@@ -71,7 +71,9 @@ def divergence(clients: Clients, namespace: str, partition: Partition) -> Diverg
     for line in partition.tail:
         parts = line.split(" ")
         letters[int(parts[0])] = parts[1]
-        wanted.update((part, int(parts[0])) for part in parts[2:] if part.startswith("r"))
+        wanted.update(
+            (part, int(parts[0])) for part in parts[2:] if part.startswith(("r1:", "r2:"))
+        )
     causes, since_ms = _causes(clients, partition)
     sent = {
         key

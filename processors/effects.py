@@ -6,6 +6,7 @@ Law of this module: no function with an effect, no import that does I/O.
 import msgspec
 
 from refold.processors.instance import Instance
+from refold.schemas.envelope import Answer
 from refold.schemas.verdicts import Reason, Verdict
 
 
@@ -21,8 +22,30 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 1
 
 
-Effect = Send
-"""Timers and cancellations join this union when they come."""
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """An event to put on `<ns>.<workflow>.events`: for an instance of another workflow.
+
+    Its source is `/refold/workflow/<workflow that sends it>`.
+    """
+
+    workflow: str
+    instance: str
+    """Of that workflow, in the tenant of the instance that sends it."""
+    type: str
+    id: str
+    """Derived: the same event, folded again, has the same one."""
+    value: bytes
+    time: str | None = None
+    answer: Answer | None = None
+
+    @property
+    def key(self) -> str:
+        """How digest and event-log index know it."""
+        return self.id
+
+
+Effect = Send | Publish
+"""What is wanted of the world and of other workflows; timers are kept in the instance."""
 
 
 class Resolution(msgspec.Struct, frozen=True, gc=False):

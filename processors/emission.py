@@ -10,13 +10,15 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from refold.processors.effects import Step
+from refold.processors.effects import Effect, Publish, Step
+from refold.processors.publishing import source_of
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Activate, Decision, Reason, Verdict
 from refold.topics.headers import Headers
-from refold.topics.records import CommandWriter
+from refold.topics.records import CommandWriter, event_headers
 from refold.topics.rejected import Record, encode, encode_activate
+from refold.topics.specs import events_topic
 
 QUEUE_WAIT_S: Final = 0.05
 Frame = Callable[[bytes], bytes]
@@ -36,7 +38,7 @@ class Emission:
     Args:
         producer: In an open transaction.
         namespace: Prefix of every topic.
-        writer: Headers of this workflow's commands.
+        writer: Headers of this workflow's commands; knows its name.
         events: The workflow's event topic; likewise its decision log.
         rejected: Topic of the decision log.
         partition: Number of the partition, of events and decisions.
@@ -63,11 +65,12 @@ class Emission:
         self._partition = partition
         self._decided = decided
         self._frame = frame
+        self._source = source_of(writer.workflow)
         self._topics: dict[str, str] = {}
         self._namespace = namespace
 
     def send(self, event: EventRecord, step: Step) -> None:
-        """Put the step's commands on their topics.
+        """Put the step's commands, and events for other workflows, on their topics.
 
         Raises:
             TooLarge: The client refuses one for its size.
@@ -77,20 +80,49 @@ class Emission:
         fold_ms = after.fold_ms if after is not None else event.log_time_ms
         key = event.instance.encode()
         for send in step.effects:
+            if isinstance(send, Publish):
+                self._publish(event, send)
+                continue
             topic = self._topics.get(send.target)
             if topic is None:
                 topic = self._topics[send.target] = f"{self._namespace}.{send.target}.commands"
             headers = self._headers(send, event, fold_ms)
             value = send.value if self._frame is None else self._frame(send.value)
-            while True:
-                try:
-                    self._produce(topic, value, key, headers=headers)
-                except BufferError:
-                    self._poll(QUEUE_WAIT_S)
-                except KafkaException as failure:
-                    raise _sized(failure, event.offset, send.type, len(value)) from failure
-                else:
-                    break
+            self._put_sized(event, send, topic, value, key, headers)
+
+    def _publish(self, event: EventRecord, publish: Publish) -> None:
+        topic = events_topic(self._namespace, publish.workflow)
+        trace = None if event.traceparent is None else event.traceparent.decode()
+        headers = event_headers(
+            publish.id,
+            self._source,
+            publish.type,
+            event.tenant,
+            time=publish.time,
+            traceparent=trace,
+            answer=publish.answer,
+        )
+        key = publish.instance.encode()
+        self._put_sized(event, publish, topic, publish.value, key, headers)
+
+    def _put_sized(
+        self,
+        event: EventRecord,
+        effect: Effect,
+        topic: str,
+        value: bytes,
+        key: bytes,
+        headers: Headers,
+    ) -> None:
+        while True:
+            try:
+                self._produce(topic, value, key, headers=headers)
+            except BufferError:
+                self._poll(QUEUE_WAIT_S)
+            except KafkaException as failure:
+                raise _sized(failure, event.offset, effect.type, len(value)) from failure
+            else:
+                break
 
     def ring(
         self, instance: str, value: bytes, headers: Headers, delivered: Callable[[int], None]
@@ -149,5 +181,5 @@ class Emission:
 def _sized(failure: KafkaException, offset: int, kind: str, size: int) -> Exception:
     if failure.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
         return failure
-    text = f"the command {kind} has {size} bytes, more than the client may send"
+    text = f"the record of {kind} has {size} bytes, more than the client may send"
     return TooLarge(Decision(offset, Verdict.PARKED, Reason(Code.COMMAND_TOO_LARGE, text)))

@@ -22,6 +22,7 @@ from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.queues import judge, queue_behind, redrive, terminate
 from refold.processors.reading import PARKING, Unreadable, decoded, unreadable
 from refold.processors.records import ENTRY_BYTES, park, refuse
+from refold.processors.spec import Late, Reopen
 from refold.processors.undoing import unwind
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
@@ -158,7 +159,9 @@ def _unread(
         return Step(Verdict.POISON, instance, reason=reason)
     if instance.more.parked is not None:
         return queue_behind(definition, instance, instance.more.parked, event)
-    if instance.more.ended or instance.state in definition.finals:
+    late = definition.late(instance.state, event.type)
+    needs_value = type(late) is Reopen or late is Late.COMPENSATE
+    if instance.more.ended or (late is not None and not needs_value):
         return advance(definition, instance, event, None)  # late whatever it holds
     return park(definition, instance, event, reason)
 

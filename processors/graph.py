@@ -22,6 +22,8 @@ from refold.processors.spec import (
     Invariant,
     Late,
     Limits,
+    Policy,
+    Reopen,
     Retry,
     Rule,
     Spec,
@@ -29,7 +31,7 @@ from refold.processors.spec import (
     Upcaster,
 )
 from refold.processors.status import RunStatus
-from refold.processors.triggers import UNDONE_TRIGGER, Duration, lasting, rung
+from refold.processors.triggers import UNDONE_TRIGGER, Duration, lasting, reopened, rung
 from refold.schemas.evolve import Upcast
 from refold.schemas.limits import DEDUP_ENTRIES
 
@@ -231,7 +233,7 @@ class StateGraph(Generic[C]):
         self,
         state: str,
         *,
-        late: Mapping[type | Anything, Late],
+        late: Mapping[type | Anything, Policy],
         status: RunStatus = RunStatus.COMPLETED,
     ) -> None:
         """Declare a final state.
@@ -241,7 +243,11 @@ class StateGraph(Generic[C]):
             late: Policy for every event type that may come after the end; `ANY` for the rest.
             status: What the end means: completed, failed, compensated or continued.
         """
-        self._open().finals.append(FinalState(state, dict(late), status))
+        spec = self._open()
+        spec.finals.append(FinalState(state, dict(late), status))
+        for kind, policy in late.items():
+            if isinstance(policy, Reopen) and isinstance(kind, type):
+                spec.rules.append(Rule(state, reopened(kind), policy.state, None, policy.reducer))
 
     def waits(self, state: str | Sequence[str], status: RunStatus) -> None:
         """Declare what a state waits for: what `run_status` shows while it stands."""

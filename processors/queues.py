@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.processors.actions import answered, rang, reported
 from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
-from refold.processors.effects import Resolution, Send, Step
+from refold.processors.effects import Effect, Resolution, Step
 from refold.processors.engine_events import ENGINE, TIMER, Redrive, Terminate
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
 from refold.processors.reading import PARKING, Unreadable, read
@@ -40,7 +40,7 @@ class _Tally:
     """Effects and resolutions of the nested events of one record, in order."""
 
     def __init__(self) -> None:
-        self.effects: list[Send] = []
+        self.effects: list[Effect] = []
         self.resolutions: list[Resolution] = []
 
     def add(self, offset: int, step: Step) -> None:

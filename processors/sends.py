@@ -33,6 +33,11 @@ def undoing_types(spec: Spec) -> tuple[type, ...]:
     return tuple(dict.fromkeys(kind for one in undo for kind in sent_types(spec, one)))
 
 
+def undoable_answers(spec: Spec) -> frozenset[type]:
+    """Events that answer commands which can be undone."""
+    return frozenset(kind for one in spec.commands if one.compensate for kind in one.answers)
+
+
 def sent_types(spec: Spec, send: Function) -> tuple[type, ...]:
     """Command types that one `send` may return: by its return annotation, else by its code."""
     annotated = [one for one, _ in annotated_types(send)]

@@ -29,12 +29,54 @@ class Late(StrEnum):
     ALREADY = "already"
     """Note it as the same fact once more: success for the sender."""
     COMPENSATE = "compensate"
-    REOPEN = "reopen"
-    FORWARD = "forward"
+    """It says that an action was done which the end did not wait for: that action is undone."""
 
 
-LATE_BUILT: Final = frozenset({Late.RECORD, Late.REFUSE, Late.ALREADY})
-"""Policies that can be declared today; the others have their names reserved."""
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Late policy: the instance goes on in a state, which is entered."""
+
+    state: str
+    reducer: "Function | None" = None
+    """None: the context stays as it is."""
+
+    def __str__(self) -> str:
+        return f"reopen {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Late policy: the event goes to the instance of the same id in another workflow."""
+
+    workflow: str
+
+    def __str__(self) -> str:
+        return f"forward {self.workflow}"
+
+
+Policy = Late | Reopen | Forward
+"""What a final state does with an event that comes after the end."""
+
+
+def reopen(state: str, reducer: "Function | None" = None) -> Reopen:
+    """The late policy that takes an instance up again; it counts how often.
+
+    Args:
+        state: A state of the graph that is not final; it is entered with its commands and timers.
+        reducer: As for `StateGraph.on`; left out: the context stays as it is.
+    """
+    return Reopen(state, reducer)
+
+
+def forward(workflow: str) -> Forward:
+    """The late policy that hands an event on, in the same Kafka transaction.
+
+    An event that another workflow handed on is not handed on again: it is noted.
+
+    Args:
+        workflow: Name of the workflow; the event reaches its instance of the same tenant and id.
+    """
+    return Forward(workflow)
 
 
 class Anything(Enum):
@@ -155,7 +197,7 @@ class FinalState:
     """A final state: what it does with late events and what it means for the run."""
 
     state: str
-    late: Mapping[type | Anything, Late]
+    late: Mapping[type | Anything, Policy]
     status: RunStatus
 
 

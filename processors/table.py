@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from refold.processors.spec import Function, Invariant, Late, Retry, TimerSpec
+from refold.processors.spec import Function, Invariant, Policy, Retry, TimerSpec
 from refold.schemas.codec import Codec
 
 
@@ -53,7 +53,7 @@ class Cell:
     transitions: tuple[Transition, ...] = ()
     deferred: bool = False
     already: bool = False
-    late: Late | None = None
+    late: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)

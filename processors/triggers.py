@@ -34,6 +34,7 @@ class Undone(Event):
 
 
 UNDONE: Final = "refold.undone"
+REOPENED: Final = "refold.reopen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,14 @@ def _reported(command: type, base: Any, name: str, word: str) -> Any:
 def rung(name: str) -> type[Rung]:
     """The trigger of a state's timer with this name."""
     made: type[Rung] = _made(Rung, Trigger(f"{TIMER.name}:{name}", f"after({name})", timer=name))
+    return made
+
+
+@cache
+def reopened(event: type) -> type[Event]:
+    """The trigger of an event that opens an instance again after its end."""
+    name = f"{REOPENED}:{codec_of(event).name}"
+    made: type[Event] = _made(Event, Trigger(name, f"reopen({event.__name__})"))
     return made
 
 

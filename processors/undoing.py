@@ -7,7 +7,7 @@ is asked to be undone as well, and the executor settles it first (P33).
 Source: Garcia-Molina, Salem: Sagas, SIGMOD 1987.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,9 @@ from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Reason, Verdict
 
+_ENTERING: Final = frozenset({Verdict.APPLIED, Verdict.LATE})
+"""Verdicts of steps that may enter a state; late: an instance that is opened again."""
+
 
 def unwind(definition: Definition, before: Instance | None, event: EventRecord, step: Step) -> Step:
     """In a state that undoes, ask for the next undoing, or go on when nothing is left.
@@ -35,7 +38,7 @@ def unwind(definition: Definition, before: Instance | None, event: EventRecord, 
     now = step.instance
     if now is None or now is before or now.state not in definition.undoing:
         return step
-    if step.verdict is not Verdict.APPLIED or now.more.ended:
+    if step.verdict not in _ENTERING or now.more.ended:
         return step
     before = definition.blank(event) if before is None else before
     effects = list(step.effects)

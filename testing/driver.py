@@ -14,7 +14,7 @@ import msgspec
 
 from refold.processors import history
 from refold.processors.definition import Buildable, Definition, Workflow
-from refold.processors.effects import Send, Step
+from refold.processors.effects import Publish, Send, Step
 from refold.processors.engine_events import (
     REDRIVE,
     TERMINATE,
@@ -28,6 +28,7 @@ from refold.processors.engine_events import (
 from refold.processors.fold import fold, needed, obey
 from refold.processors.instance import Instance, Timer
 from refold.processors.instance_codec import decode, encode, partition_hash, state_hash
+from refold.processors.publishing import source_of
 from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
@@ -92,7 +93,10 @@ class Driver:
         self.instances: dict[Key, Instance] = {}
         self.sent: list[Send] = []
         """Every command so far, in order."""
+        self.published: list[tuple[str, Publish]] = []
+        """Every event for another workflow so far, with the tenant, in order."""
         self._whose: dict[str, Key] = {}
+        self._received: dict[int, int] = {}
 
     # events in
 
@@ -156,6 +160,10 @@ class Driver:
                 return definition.by_name[send.type].codec.decode(send.value)
         raise UsageError(Code.NOT_FOUND, f"no version sends commands of type {send.type}.")
 
+    def whose(self, key: str) -> Key:
+        """Tenant and instance of the action with an idempotency key."""
+        return self._whose[key]
+
     def done(self, command: Send, fact: object = None) -> Step:
         """An executor's word that an action was done.
 
@@ -199,6 +207,26 @@ class Driver:
             answer=Answer(command.key, command.attempt, outcome),
         )
 
+    # what other workflows do
+
+    def receive(self, other: "Driver") -> list[Step]:
+        """Fold what another driver's workflow has published for this one, each event once."""
+        begin = self._received.get(id(other), 0)
+        self._received[id(other)] = len(other.published)
+        return [
+            self.send(
+                one.instance,
+                (one.type, one.value),
+                id=one.id,
+                source=source_of(other.workflow.name),
+                tenant=tenant,
+                time=one.time,
+                answer=one.answer,
+            )
+            for tenant, one in other.published[begin:]
+            if one.workflow == self.workflow.name
+        ]
+
     # time
 
     def pass_time(self, duration: timedelta) -> list[Step]:
@@ -234,9 +262,13 @@ class Driver:
         if step.instance is not None:
             self.instances[(event.tenant, event.instance)] = step.instance
         self.log.append(Entry(event, self.active, step))
-        self.sent.extend(step.effects)
         key = (event.tenant, event.instance)
-        self._whose |= dict.fromkeys((one.key for one in step.effects), key)
+        for one in step.effects:
+            if isinstance(one, Send):
+                self.sent.append(one)
+                self._whose[one.key] = key
+            else:
+                self.published.append((event.tenant, one))
         self.now_ms += 1
         return step
 

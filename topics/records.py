@@ -324,6 +324,7 @@ class CommandWriter:
     """
 
     def __init__(self, namespace: str, workflow: str) -> None:
+        self.workflow = workflow
         self._fixed: Headers = [
             ("ce_specversion", SPEC_VERSION),
             ("ce_source", f"/{namespace}/{workflow}".encode()),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
+from refold.processors.spec import forward, reopen
 from refold.processors.triggers import failed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
@@ -35,6 +36,8 @@ __all__ = [
     "Workflow",
     "__version__",
     "failed",
+    "forward",
+    "reopen",
     "replace",
     "succeeded",
     "unknown",

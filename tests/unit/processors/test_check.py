@@ -15,6 +15,7 @@ from refold import (
     Limits,
     RunStatus,
     StateGraph,
+    reopen,
 )
 from refold.examples.order.graph import order
 from refold.schemas.errors import Code
@@ -120,7 +121,7 @@ def _final_twice(graph: Graph) -> None:
 
 def _reopening(graph: Graph) -> None:
     graph.on("b", Go, to="over")
-    graph.final("over", late={Go: Late.REOPEN, ANY: Late.RECORD})
+    graph.final("over", late={Go: reopen("nowhere"), ANY: Late.RECORD})
 
 
 def _uncovered(graph: Graph) -> None:
@@ -301,7 +302,7 @@ MISTAKES: list[tuple[Callable[[Graph], None], str]] = [
     (_leaving_final, "final state 'end' does something on Go"),
     (_deferring_final, "final state 'end' does something on Go"),
     (_final_twice, "state 'end' is declared final twice"),
-    (_reopening, "final state 'over': <Late.REOPEN: 'reopen'> for Go is not built yet"),
+    (_reopening, "final state 'over': reopen nowhere for Go names no state to go on in"),
     (_uncovered, "final state 'over' has no late policy for Stop"),
     (_both, "Go in state 'a' is both a transition and deferred"),
     (_deferred_for_ever, "state 'a' defers Unused, which no state takes"),
