@@ -45,6 +45,7 @@ def options_of(settings: Settings, *, name: str = "") -> Options:
         activate_manually=worker.activate == "manual",
         preflight_s=worker.preflight_s,
         accept_finite_retention=worker.accept_finite_retention,
+        timer_records=worker.timer_records,
     )
 
 
