@@ -60,6 +60,8 @@ class Manners(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A key is a new one so long after it was done, and who asks hears that it was not done."""
     declines: float = 0.0
     """Share of keys that are refused."""
+    declinable: tuple[str, ...] = ()
+    """Actions that the share is of; empty: all."""
     busy: float = 0.0
     retry_after_s: float = 0.0
     """What a busy system asks for."""
@@ -302,7 +304,7 @@ class LocalSystem:
             known = self._known(key)
             if known is not None and self.manners.keys != "ignore":
                 return self._again(action, known, request)
-            if fault is Fault.DECLINE or self._draw("declines", key) < self.manners.declines:
+            if fault is Fault.DECLINE or self._declines(action, key):
                 self._note("call", action, key, Fault.DECLINE)
                 raise Refused(f"{self.name} refuses to {action}")
             now_s, manners = self._world.now_s(), self.manners
@@ -316,6 +318,12 @@ class LocalSystem:
                 self._journal.promise(self.name, key, reference, answered_s, 1 + twice)
             self._note("call", action, key, "accepted" if accepted else fault)
             return Reply(reference, accepted)
+
+    def _declines(self, action: str, key: str) -> bool:
+        """Whether this key is refused, now and whenever it comes again."""
+        own = self.manners
+        declinable = not own.declinable or action in own.declinable
+        return declinable and self._draw("declines", key) < own.declines
 
     def _again(self, action: str, known: Effect, request: bytes) -> Reply:
         if msgspec.json.encode(known.request, order="sorted") != request or known.action != action:

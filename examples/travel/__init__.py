@@ -1,0 +1,5 @@
+"""A trip: hotel, flight, payment; whatever goes wrong, everything is undone."""
+
+from refold.examples.travel.graph import trip
+
+__all__ = ["trip"]

@@ -1,0 +1,93 @@
+"""The executor of trips: it books, pays and undoes through three systems, each with its truth.
+
+Hotel and bank know nothing of keys but can be asked what became of one; the airline does a key
+once and answers a repeated one as it did the first time.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import asdict
+
+from refold import Event
+from refold.examples.travel.graph import (
+    BookFlight,
+    BookHotel,
+    CancelFlight,
+    CancelHotel,
+    FlightBooked,
+    FlightFull,
+    HotelBooked,
+    HotelFull,
+    Paid,
+    Pay,
+    PaymentDeclined,
+    Refund,
+)
+from refold.executors.executor import Call, Executor
+from refold.executors.outcome import Answer, CannotTell, Declined, Done, Undone
+from refold.executors.truth import ByKey, Queryable
+from refold.testing.world import Outside, Refused, System
+from refold.testing.world_server import RemoteWorld
+
+DEADLINE_S = 2.0
+VISIBLE_AFTER_S = 1.0
+DAY_S = 86_400.0
+
+Told = Callable[[str], Event | None]
+"""The event that tells of a reference; None: that it is done is enough."""
+
+
+def nothing(_: str) -> None:
+    """That it is done is enough."""
+
+
+def executor_of(world: Outside) -> Executor:
+    """An executor whose outside is this world."""
+    executor = Executor("travel")
+    hotel, flight, bank = map(world.system, ("hotel", "flight", "bank"))
+
+    def act(
+        name: str, command: type, system: System, told: Told = nothing, no: Event | None = None
+    ) -> None:
+        """One command type: what it is called out there, who does it, and what it answers."""
+        truth = ByKey(DAY_S) if system is flight else asking(system, told)
+        where = {hotel: "hotel", flight: "flight", bank: "bank"}[system]
+
+        @executor.action(command, truth=truth, system=where, deadline_s=DEADLINE_S)
+        def handle(command: Any, call: Call) -> Event | None:
+            try:
+                reply = system.call(name, call.key, timeout_s=call.left_s, **asdict(command))
+            except Refused:
+                if no is None:
+                    raise
+                raise Declined(no) from None
+            return told(reply.reference)
+
+    act("book", BookHotel, hotel, HotelBooked, HotelFull())
+    act("book", BookFlight, flight, FlightBooked, FlightFull())
+    act("pay", Pay, bank, Paid, PaymentDeclined())
+    act("cancel", CancelHotel, hotel)
+    act("cancel", CancelFlight, flight)
+    act("refund", Refund, bank)
+    return executor
+
+
+def asking(system: System, told: Told) -> Queryable:
+    """The truth of a system that can be asked what became of a key."""
+
+    def reconcile(_: Any, call: Call) -> Answer:
+        said = system.ask(call.key)
+        match said.word:
+            case "done":
+                return Done(told(said.reference))
+            case "not_done":
+                return Undone()
+        return CannotTell()
+
+    return Queryable(reconcile, visible_after_s=VISIBLE_AFTER_S)
+
+
+travel = executor_of(RemoteWorld(os.environ.get("TRAVEL_WORLD", "http://127.0.0.1:8099")))
+"""For `refold executor refold.examples.travel.executor:travel`."""
