@@ -1,7 +1,6 @@
 """The owner of a partition writes the timer events of its instances when they are due (P26)."""
 
 from time import time
-from typing import Any
 
 import pytest
 from tests.kafka.worker.conftest import StageOf
@@ -62,9 +61,8 @@ def test_what_came_due_while_nobody_worked_rings_when_somebody_does(one: Stage) 
     """Most of them are not in the memory of the worker that rings them."""
     add_wait(one)
     names = [f"i-{number}" for number in range(30)]
-    with one.working(WAIT):
-        due = now_ms() + 3_000
-        ask(one, *names, remind=due + FAR_MS, close=due)
+    with one.working(WAIT, wall=Stepping(-3_600.0)):  # nothing is due by its clock
+        ask(one, *names, remind=now_ms() + FAR_MS, close=now_ms())
         one.until(lambda: one.marks("wait").get("p0", 0) == 30, "saved")
     assert by_instance(one) == {}
     with one.working(WAIT, instances=1):
@@ -82,6 +80,23 @@ def test_the_horizon_is_extended_before_what_lies_behind_it_is_due(one: Stage) -
     assert all(names == ["close"] for names in by_instance(one).values())
     late_ms = [message.timestamp()[1] - event.due_ms for message, event in rung(one)]
     assert min(late_ms) >= 0
+
+
+def test_b044_other_events_are_folded_in_the_middle_of_a_storm(one: Stage) -> None:
+    """B044: what comes while a thousand timers are due stands behind a few of them, not all."""
+    add_wait(one)
+    names = [f"i-{number}" for number in range(1_000)]
+    with one.working(WAIT, wall=Stepping(-3_600.0)):  # nothing is due by its clock
+        ask(one, "other", *names, remind=now_ms() + FAR_MS, close=now_ms())
+        one.until(lambda: one.marks("wait").get("p0", 0) == 1_001, "saved")
+    with one.working(WAIT, timer_records=10):
+        one.until(lambda: closed(one) > 0, "the storm")
+        one.put(("other", "yes", Answered()), workflow="wait")
+        one.until(lambda: closed(one) >= 1_000, "its end")
+    sent = one.sent("wait")
+    assert "other/answered" in sent[:-100]
+    assert len(sent) == 1_001
+    assert by_instance(one) == {each: ["close"] for each in names}
 
 
 def test_rows_and_views_show_what_an_instance_waits_for(one: Stage) -> None:
@@ -113,7 +128,7 @@ def test_a_clock_that_differs_or_steps_does_no_harm(stage_of: StageOf) -> None:
     """B045: the log says that a timer rang; a clock only says when it is written."""
     stage = stage_of(1)
     add_wait(stage)
-    clock: Any = Stepping()
+    clock = Stepping()
     begun = now_ms()
     with stage.working(WAIT, wall=clock):
         clock.offset_s = -3_600.0
@@ -129,8 +144,7 @@ def test_a_clock_that_differs_or_steps_does_no_harm(stage_of: StageOf) -> None:
         ask(stage, "last", remind=begun, close=begun + FAR_MS)
         clock.offset_s = 0.0
         stage.until(lambda: "last" in by_instance(stage), "and back")
-    ahead: Any = Stepping(300.0)
-    with stage.working(WAIT, wall=ahead):
+    with stage.working(WAIT, wall=Stepping(300.0)):
         ask(stage, "other", remind=now_ms(), close=begun + FAR_MS)
         stage.until(lambda: "other" in by_instance(stage), "another owner")
     assert by_instance(stage) == {each: ["remind"] for each in ("soon", "later", "last", "other")}

@@ -44,6 +44,10 @@ def close(ctx: Wait, _: Event) -> Close:
     return Close(text=f"after {ctx.reminders} reminders")
 
 
+def thank(_: Wait, __: Event) -> Close:
+    return Close(text="thanks")
+
+
 def graph() -> StateGraph[Wait]:
     made = StateGraph("wait", version=1, context=Wait, initial="new", tenant="acme")
 
@@ -60,6 +64,7 @@ def graph() -> StateGraph[Wait]:
     made.on("open", Answered, to="answered")
 
     made.enter("closed", send=close)
+    made.enter("answered", send=thank)
     made.final("closed", late={ANY: Late.RECORD})
     made.final("answered", late={ANY: Late.RECORD})
     return made
