@@ -15,6 +15,7 @@ from refold.processors.advance import advance
 from refold.processors.definition import Definition
 from refold.processors.effects import Send, Step
 from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Rung
+from refold.processors.forks import branch_of, counted, holds
 from refold.processors.instance import Instance, More, OpenAction, Timer
 from refold.processors.records import Park, fold_time, more_with, park, refuse, remembered
 from refold.processors.spec import Late, Retry
@@ -39,7 +40,8 @@ def answered(definition: Definition, instance: Instance, event: EventRecord, dat
     if found is None or event.answer is None or event.answer.outcome is Outcome.UNKNOWN:
         return advance(definition, instance, event, data)
     more = closed(definition, instance.more, found, event.answer.outcome)
-    working = replace(instance, more=more)
+    unchanged = instance.unchanged if more.forks == instance.more.forks else 0  # a branch ended
+    working = replace(instance, more=more, unchanged=unchanged)
     step = advance(definition, working, event, data)
     if step.verdict is Verdict.PARKED and step.reason is not None:
         return park(definition, instance, event, step.reason)
@@ -148,7 +150,8 @@ def closed(definition: Definition, more: More, found: OpenAction, outcome: Outco
     undoable = definition.by_name[found.type].compensate is not None
     if outcome is Outcome.SUCCEEDED and undoable and not found.undoes and not undone:
         done = (*done, replace(found, known=""))
-    return more_with(more, actions=actions, timers=timers, done=done)
+    forks = counted(more.forks, found.key, outcome) if more.forks else ()
+    return more_with(more, actions=actions, timers=timers, done=done, forks=forks)
 
 
 def noted(definition: Definition, working: Instance, event: EventRecord, what: str) -> Step:
@@ -187,7 +190,8 @@ def _failed(
     *,
     again: bool,
 ) -> Step:
-    if again:
+    branch = any(holds(one, found.key) for one in instance.more.forks)
+    if again and found.value:  # a light branch has nothing to be sent again
         return _tried(definition, instance, event, found)
     at_ms = fold_time(instance, event)
     due_ms = _next_ms(definition.by_name[found.type].retry, found, report, at_ms)
@@ -200,7 +204,8 @@ def _failed(
     name = f"{event.type}:{found.type}"
     handled = name in definition.table[instance.state]
     forgotten = instance.more.ended or instance.state in definition.finals
-    if found.undoes or not (handled or forgotten or instance.state in definition.undoing):
+    passes = handled or forgotten or branch or instance.state in definition.undoing
+    if found.undoes or not passes:
         return park(definition, instance, event, _for_good(found, report))
     more = closed(definition, instance.more, found, Outcome.FAILED)
     return triggered(definition, replace(instance, more=more), instance, event, found, report)
@@ -260,7 +265,7 @@ def _open(instance: Instance, answer: Answer | None) -> OpenAction | None:
         if one.key == answer.key:
             old = answer.attempt < one.attempt and answer.outcome is not Outcome.SUCCEEDED
             return None if old else one
-    return None
+    return branch_of(instance, answer.key) if instance.more.forks else None
 
 
 def _with(more: More, changed: OpenAction) -> More:

@@ -12,6 +12,7 @@ from typing import Final, get_type_hints
 
 from refold.processors.check_actions import check_actions
 from refold.processors.check_ends import check_ends
+from refold.processors.check_forks import check_forks
 from refold.processors.definition import short
 from refold.processors.engine_events import PREFIX
 from refold.processors.purity import faults
@@ -61,6 +62,7 @@ def check(spec: Spec) -> None:
         _commands,
         _actions,
         check_actions,
+        check_forks,
         _purity,
     ):
         one(spec)
@@ -109,7 +111,7 @@ def _bounds(spec: Spec) -> None:
     if not 1 <= spec.dedup <= DEDUP_MOST:
         cure = f"Remember 1 to {DEDUP_MOST} event identities."
         raise wrong(spec, f"dedup={spec.dedup} is out of range", cure)
-    for name in (*_COUNTS, "deferred", "parked", "command_bytes", "actions"):
+    for name in (*_COUNTS, "deferred", "parked", "command_bytes", "actions", "branches"):
         value = getattr(limits, name)
         if value is not None and (type(value) is not int or value < 1):
             raise wrong(spec, f"limit {name}={value!r} is not 1 or more", "Give a count or None.")

@@ -26,6 +26,7 @@ def _answers(spec: Spec) -> None:
     """A state that sends a command takes every answer to it."""
     taken = {(rule.state, rule.event) for rule in spec.rules} | {*spec.deferred, *spec.already}
     finals = {final.state for final in spec.finals}
+    joined = {(one.state, one.command) for one in spec.joins}  # there they are counted
     answers = {one.type: one.answers for one in spec.commands if one.answers}
     for one in spec.commands:
         for kind in one.answers:
@@ -35,7 +36,7 @@ def _answers(spec: Spec) -> None:
     for entry in (one for one in spec.entries if one.state not in finals):
         for command in sent_types(spec, entry.send):
             for kind in answers.get(command, ()):
-                if (entry.state, kind) not in taken:
+                if (entry.state, kind) not in taken and (entry.state, command) not in joined:
                     what = f"state {entry.state!r} sends {command.__name__} and does not take its"
                     cure = f"Add on({entry.state!r}, {kind.__name__}, …), or defer it there."
                     raise wrong(spec, f"{what} answer {kind.__name__}", cure, state=entry.state)

@@ -21,6 +21,7 @@ from refold.processors.spec import (
     FinalState,
     Function,
     Invariant,
+    JoinSpec,
     Limits,
     Policy,
     Rule,
@@ -93,6 +94,10 @@ class Definition:
     undoing: frozenset[str]
     """States that undo what was done; likewise those after which nothing is undone."""
     pivots: frozenset[str]
+    joins: Mapping[str, tuple[JoinSpec, ...]]
+    """What each state joins."""
+    simple: bool
+    """True where nothing follows from a step by itself: no undoing, no join."""
     titles: Mapping[str, str]
     """Rows of the table, in declared order, as people call them."""
     timed: bool
@@ -270,6 +275,8 @@ def compiled(spec: Spec) -> Definition:
         by_name={one.name: one for one in commands.values()},
         undoing=frozenset(spec.undoing),
         pivots=frozenset(spec.pivots),
+        joins=_joins(spec),
+        simple=not (spec.undoing or spec.joins),
         titles={name_of(kind): _title(kind) for kind in spec.kinds()},
         canonical=canonical_of(spec.context),
         limits=spec.limits,
@@ -287,6 +294,13 @@ def compiled(spec: Spec) -> Definition:
         context_upcasts={one.sequence: one.lift for one in spec.context_upcasters},
         spec=spec,
     )
+
+
+def _joins(spec: Spec) -> Mapping[str, tuple[JoinSpec, ...]]:
+    found: dict[str, tuple[JoinSpec, ...]] = {}
+    for one in spec.joins:
+        found[one.state] = (*found.get(one.state, ()), one)
+    return found
 
 
 def _codec(spec: Spec, kind: type) -> Codec[Any]:

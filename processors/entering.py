@@ -3,12 +3,13 @@
 Law of this module: pure; what cannot be done raises `Park`, and the step is not made at all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from refold.processors.definition import Definition
 from refold.processors.effects import Send
+from refold.processors.forks import forked, light_types
 from refold.processors.instance import Instance, More, OpenAction, Timer
 from refold.processors.records import Park, more_with, raised
 from refold.processors.spec import TimerSpec
@@ -26,7 +27,7 @@ def entered(
     event: EventRecord,
     state: str,
     context: Any,
-    effects: Iterable[Send],
+    effects: Sequence[Send],
     at_ms: int,
 ) -> More:
     """What an instance has beside its state after it entered one.
@@ -44,23 +45,25 @@ def entered(
         Park: LIMIT_REACHED, too many actions; REDUCER_RAISED, a duration cannot be told.
     """
     more = instance.more
-    actions = opened(definition, more, effects, at_ms)
+    actions = opened(definition, more, effects, at_ms, state)
     timers = tuple(one for one in more.timers if one.key)  # those of the state before are dead
     if any(one.state == state for one in definition.spec.timers):
         specs = (one for one in definition.spec.timers if one.state == state)
         timers += tuple(_armed(one, event, context, at_ms) for one in specs)
     done = () if state in definition.pivots else more.done
-    return more_with(more, actions=actions, timers=timers, done=done)
+    forks = forked(definition, state, effects) if state in definition.joins else ()
+    return more_with(more, actions=actions, timers=timers, done=done, forks=forks)
 
 
 def opened(
-    definition: Definition, more: More, effects: Iterable[Send], at_ms: int
+    definition: Definition, more: More, effects: Iterable[Send], at_ms: int, state: str
 ) -> tuple[OpenAction, ...]:
     """The open actions with those that these commands begin."""
+    light = light_types(definition, state)
     fresh = tuple(
         OpenAction(one.key, one.type, one.action, one.target, one.state, one.value, at_ms)
         for one in effects
-        if definition.by_name[one.type].tracked
+        if definition.by_name[one.type].tracked and one.type not in light
     )
     count, most = len(more.actions) + len(more.done) + len(fresh), definition.limits.actions
     if fresh and count > most:

@@ -26,7 +26,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from refold.processors import source, syntax, values
-from refold.processors.form import limits_of
+from refold.processors.form import limits_of, needed
 from refold.processors.spec import CommandSpec, Spec
 from refold.schemas.errors import Code, DefinitionError
 
@@ -144,9 +144,13 @@ def _fate(command: CommandSpec, walk: "_Walk") -> list[Any]:
 
 
 def _beside(spec: Spec, walk: "_Walk") -> dict[str, Any]:
-    """Timers and undoing; nothing for a graph without them."""
+    """Timers, joins and undoing; nothing for a graph without them."""
     found: dict[str, list[Any]] = {
         "timers": sorted([one.state, one.name, walk.refer(one.duration)] for one in spec.timers),
+        "joins": sorted(
+            [one.state, one.command.__name__, needed(one.need), one.cancel_rest]
+            for one in spec.joins
+        ),
         "undoing": sorted(spec.undoing),
         "pivots": sorted(spec.pivots),
     }

@@ -18,12 +18,12 @@ from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Step
 from refold.processors.engine_events import ENGINE, ORDERS, PREFIX, REDRIVE, TERMINATE, TIMER
+from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.queues import judge, queue_behind, redrive, terminate
 from refold.processors.reading import PARKING, Unreadable, decoded, unreadable
 from refold.processors.records import ENTRY_BYTES, park, refuse
 from refold.processors.spec import Late, Reopen
-from refold.processors.undoing import unwind
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Decision, Reason, Verdict
@@ -82,7 +82,7 @@ def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
     more = instance.more
     if more.parked is not None:
         return queue_behind(definition, instance, more.parked, event)
-    if more is NOTHING_MORE and not definition.undoing:  # the plain case
+    if more is NOTHING_MORE and definition.simple:  # the plain case
         return advance(definition, instance, event, data)
     return judge(definition, instance, event, data)
 
@@ -93,7 +93,7 @@ def _begun(definition: Definition, event: EventRecord, data: Any) -> Step:
     step = advance(definition, blank, event, data)
     if step.instance is blank:
         return Step(step.verdict, None, reason=step.reason)
-    return unwind(definition, blank, event, step) if definition.undoing else step
+    return step if definition.simple else follow(definition, blank, event, step)
 
 
 def obey(

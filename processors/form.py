@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from refold.processors.spec import Function, Limits, Spec
+from refold.processors.spec import Everything, Function, Limits, Spec
 from refold.processors.table import CommandType
 from refold.processors.triggers import Duration, lasting, name_of
 from refold.schemas.codec import codec_of
@@ -75,8 +75,9 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
 def limits_of(limits: Limits) -> dict[str, Any]:
     """The limits as plain data; those that came later stand only where they are declared."""
     plain: dict[str, Any] = msgspec.to_builtins(limits)
-    if limits.actions == Limits().actions:
-        del plain["actions"]
+    for name in ("actions", "branches"):
+        if plain[name] == getattr(Limits(), name):
+            del plain[name]
     return plain
 
 
@@ -93,16 +94,30 @@ def _fate(command: CommandType) -> dict[str, Any]:
 
 
 def _beside(spec: Spec) -> dict[str, Any]:
-    """Timers and undoing; nothing for a graph without them."""
+    """Timers, joins and undoing; nothing for a graph without them."""
     found: dict[str, list[Any]] = {
         "timers": [
             {"state": one.state, "name": one.name, "duration": _duration(one.duration)}
             for one in spec.timers
         ],
+        "joins": [
+            {
+                "state": one.state,
+                "command": codec_of(one.command).name,
+                "need": needed(one.need),
+                "cancel_rest": one.cancel_rest,
+            }
+            for one in spec.joins
+        ],
         "undoing": list(spec.undoing),
         "pivots": list(spec.pivots),
     }
     return {name: several for name, several in found.items() if several}
+
+
+def needed(need: int | Everything) -> int | str:
+    """How many branches a join needs, as plain data."""
+    return need if isinstance(need, int) else need.value
 
 
 def _duration(duration: Duration) -> str | None:

@@ -13,13 +13,16 @@ from refold.processors.definition import Definition, compiled
 from refold.processors.engine_events import Rung
 from refold.processors.info import StepInfo
 from refold.processors.spec import (
+    ALL,
     ANY,
     Anything,
     CommandSpec,
     Entry,
+    Everything,
     FinalState,
     Function,
     Invariant,
+    JoinSpec,
     Late,
     Limits,
     Policy,
@@ -31,11 +34,30 @@ from refold.processors.spec import (
     Upcaster,
 )
 from refold.processors.status import RunStatus
-from refold.processors.triggers import UNDONE_TRIGGER, Duration, lasting, reopened, rung
+from refold.processors.triggers import (
+    UNDONE_TRIGGER,
+    Duration,
+    Joined,
+    joined,
+    lasting,
+    missed,
+    reopened,
+    rung,
+)
 from refold.schemas.evolve import Upcast
 from refold.schemas.limits import DEDUP_ENTRIES
 
-__all__ = ["ANY", "Late", "Limits", "Retry", "RunStatus", "StateGraph", "StepInfo", "Transitions"]
+__all__ = [
+    "ALL",
+    "ANY",
+    "Late",
+    "Limits",
+    "Retry",
+    "RunStatus",
+    "StateGraph",
+    "StepInfo",
+    "Transitions",
+]
 
 C = TypeVar("C")
 E = TypeVar("E")
@@ -201,6 +223,42 @@ class StateGraph(Generic[C]):
         spec.timers.extend(TimerSpec(one, called, duration) for one in _several(state))
         rules = [Rule(one, rung(called), to, guard) for one in _several(state)]
         spec.rules.extend(rules)
+        return Transitions(rules)
+
+    def join(
+        self,
+        state: str | Sequence[str],
+        command: type,
+        *,
+        to: str,
+        need: int | Everything = ALL,
+        otherwise: str | None = None,
+        cancel_rest: bool = False,
+    ) -> Transitions[C, Joined]:
+        """Declare where the branches that a state begins come together. Use as `on`.
+
+        Each command of the type that entering the state sends is a branch; its answer ends it, and
+        each counts once. The reducer gets (context, joined) with the counts. The branches belong
+        to this entry of the state: entering it again begins, and waits for, others.
+
+        Args:
+            state: State or states that send the commands.
+            command: Their type.
+            to: State that is entered when enough branches were done, once.
+            need: How many: `ALL`, or a number; 1 is the first one.
+            otherwise: State that is entered when so many have failed that `need` cannot be
+                reached; None parks the instance. `on(state, missed(command), …)` says the same
+                with a reducer.
+            cancel_rest: True asks for the undoing of branches that are still open when one of the
+                two is entered; the command needs `compensate`.
+        """
+        spec = self._open()
+        states = _several(state)
+        spec.joins.extend(JoinSpec(one, command, need, cancel_rest) for one in states)
+        rules = [Rule(one, joined(command), to) for one in states]
+        spec.rules.extend(rules)
+        if otherwise is not None:
+            spec.rules.extend(Rule(one, missed(command), otherwise) for one in states)
         return Transitions(rules)
 
     def undo(self, state: str, *, to: str) -> None:

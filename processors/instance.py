@@ -67,6 +67,18 @@ class Timer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Key of the action that is tried again when it rings; empty for a timer of the state."""
 
 
+class Fork(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Branches that the present state began and joins: one for each command of a kind."""
+
+    type: str
+    """Type of their commands."""
+    asked: int
+    pending: bytes = b""
+    """8 bytes for each branch that has not ended: a digest of its key."""
+    succeeded: int = 0
+    failed: int = 0
+
+
 class More(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What most instances never have; one shared empty object serves them all."""
 
@@ -79,6 +91,7 @@ class More(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     done: tuple[OpenAction, ...] = ()
     """Actions that were done and can be undone, in the order in which they were."""
     timers: tuple[Timer, ...] = ()
+    forks: tuple[Fork, ...] = ()
 
     @property
     def due_ms(self) -> int | None:

@@ -15,6 +15,7 @@ from refold.processors.advance import advance
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Effect, Resolution, Step
 from refold.processors.engine_events import ENGINE, TIMER, Redrive, Terminate
+from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
 from refold.processors.reading import PARKING, Unreadable, read
 from refold.processors.records import (
@@ -29,7 +30,7 @@ from refold.processors.records import (
     remapped,
     remembered,
 )
-from refold.processors.undoing import unwind, without_retries
+from refold.processors.undoing import without_retries
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -75,8 +76,8 @@ def judge(
         step = reported(definition, instance, event, data, again=again)
     else:
         step = answered(definition, instance, event, data)
-    if definition.undoing:
-        step = unwind(definition, instance, event, step)
+    if not definition.simple:
+        step = follow(definition, instance, event, step)
     return settle(definition, instance, event, step) if instance.more.deferred else step
 
 
@@ -135,7 +136,7 @@ def _again(
     if released:
         return judge(definition, instance, event, data, again=True)
     step = advance(definition, instance, event, data)
-    return unwind(definition, instance, event, step) if definition.undoing else step
+    return step if definition.simple else follow(definition, instance, event, step)
 
 
 def queue_behind(

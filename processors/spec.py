@@ -89,6 +89,16 @@ ANY: Final = Anything.ANY
 """In `final(late=…)`: every event type that is not named beside it."""
 
 
+class Everything(Enum):
+    """The type of `ALL`."""
+
+    ALL = "all"
+
+
+ALL: Final = Everything.ALL
+"""In `join(need=…)`: every branch."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a definition. All count per instance; None means no bound.
 
@@ -113,6 +123,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Encoded value of one command."""
     actions: int = 1_000
     """Actions that are open or can be undone; one more parks the instance."""
+    branches: int = 10_000
+    """Branches of forks that have not ended, 8 bytes each; one more parks the instance."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +194,16 @@ class TimerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """Where branches come together: a state that sends commands and waits for their ends."""
+
+    state: str
+    command: type
+    need: int | Everything
+    cancel_rest: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Upcaster:
     """A pure function from the fields of an older shape to the newest ones."""
 
@@ -232,6 +254,7 @@ class Spec:
     waits: list[tuple[str, RunStatus]] = field(default_factory=list)
     invariants: list[Invariant] = field(default_factory=list)
     timers: list[TimerSpec] = field(default_factory=list)
+    joins: list[JoinSpec] = field(default_factory=list)
     undoing: list[str] = field(default_factory=list)
     """States in which what was done is undone."""
     pivots: list[str] = field(default_factory=list)

@@ -33,7 +33,19 @@ class Undone(Event):
     """Everything that a state had to undo is undone; never on the log."""
 
 
+class Joined(Event):
+    """How many branches a state began, and how they ended; never on the log."""
+
+    asked: int
+    succeeded: int
+    failed: int
+    open: int
+    """Neither yet."""
+
+
 UNDONE: Final = "refold.undone"
+JOINED: Final = "refold.joined"
+MISSED: Final = "refold.missed"
 REOPENED: Final = "refold.reopen"
 
 
@@ -78,6 +90,26 @@ def succeeded(command: type) -> type[Succeeded]:
         command: Type of its command.
     """
     found: type[Succeeded] = _reported(command, Succeeded, SUCCEEDED.name, "succeeded")
+    return found
+
+
+def joined(command: type) -> type[Joined]:
+    """The trigger of a join: so many branches were done as it needs.
+
+    Args:
+        command: Type of the branches' command.
+    """
+    found: type[Joined] = _reported(command, Joined, JOINED, "joined")
+    return found
+
+
+def missed(command: type) -> type[Joined]:
+    """The trigger of a join that cannot be reached any more: too many branches have failed.
+
+    Args:
+        command: Type of the branches' command.
+    """
+    found: type[Joined] = _reported(command, Joined, MISSED, "missed")
     return found
 
 

@@ -7,9 +7,9 @@ found under its own name, `refold.topics.publisher` and so on.
 from msgspec.structs import replace
 
 from refold.processors.definition import Definition, Workflow
-from refold.processors.graph import ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
+from refold.processors.graph import ALL, ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
 from refold.processors.spec import forward, reopen
-from refold.processors.triggers import failed, succeeded, unknown
+from refold.processors.triggers import Joined, failed, missed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
 from refold.schemas.types import Command, Context, Event
@@ -17,6 +17,7 @@ from refold.schemas.types import Command, Context, Event
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALL",
     "ANY",
     "Bits",
     "Command",
@@ -25,6 +26,7 @@ __all__ = [
     "DefinitionError",
     "Digits",
     "Event",
+    "Joined",
     "Late",
     "Limits",
     "RefoldError",
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "failed",
     "forward",
+    "missed",
     "reopen",
     "replace",
     "succeeded",
