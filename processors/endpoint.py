@@ -4,7 +4,7 @@ Law of this module: reads a `Told` and nothing else (P1); binds to the address t
 answers GET only, and shows no payload and no secret.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Thread
@@ -62,8 +62,9 @@ class StatusCollector(Collector):
         )
         yield _counter("refold_transactions", "Kafka transactions committed.", status.transactions)
         yield _counter("refold_aborts", "Kafka transactions aborted.", status.aborts)
-        yield _lateness(status.lateness)
         yield from _partitions(status.partitions)
+        yield from _timers(status.partitions)
+        yield _lateness(status.lateness)
 
 
 def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
@@ -100,21 +101,6 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         lambda each: int(each.phase == Phase.FENCED),
     )
     yield _each(
-        held,
-        "refold_timers",
-        "Instances with a timer due within the horizon.",
-        lambda each: each.timers,
-    )
-    yield _each(
-        held, "refold_timers_overdue", "Of them those due by now.", lambda each: each.overdue
-    )
-    yield _each(
-        held,
-        "refold_timers_overdue_seconds",
-        "Since when the first of them is due.",
-        lambda each: each.overdue_s,
-    )
-    yield _each(
         [each for each in held if each.parked is not None],
         "refold_parked_instances",
         "Instances that wait for a person.",
@@ -129,6 +115,24 @@ def _partitions(partitions: Iterable[PartitionStatus]) -> Iterator[Metric]:
         if each.alarm:
             alarms.add_metric([each.workflow, str(each.partition), each.alarm], 1)
     yield alarms
+
+
+def _timers(held: Sequence[PartitionStatus]) -> Iterator[Metric]:
+    yield _each(
+        held,
+        "refold_timers",
+        "Instances with a timer due within the horizon.",
+        lambda each: each.timers,
+    )
+    yield _each(
+        held, "refold_timers_overdue", "Of them those due by now.", lambda each: each.overdue
+    )
+    yield _each(
+        held,
+        "refold_timers_overdue_seconds",
+        "Since when the first of them is due.",
+        lambda each: each.overdue_s,
+    )
 
 
 def _lateness(held: Iterable[Lateness]) -> Metric:
