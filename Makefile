@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Times that `make chaos` meets each boundary.
 CHAOS ?= 5
+# Trips that `make chaos` books or undoes while everything is killed; REFOLD_CHAOS_SEED repeats a run.
+TRIPS ?= 1000
 # Tests wait more than they compute: three at a time on two cores, a file at a time.
 PYTEST_ARGS ?= -n 3 --dist loadfile
 
@@ -54,9 +56,11 @@ bench: $(READY) ## Measure the product beside the bare loops; results go to benc
 	@echo "==> benchmarks"
 	@$(BIN)/python -m bench
 
-chaos: $(READY) ## The whole crash matrix, with repeats (make test runs a sample of it).
+chaos: $(READY) ## The whole crash matrix with repeats, and 1,000 trips (make test: a sample).
 	@echo "==> crash matrix"
 	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest tests/crash tests/kafka/test_loan.py $(PYTEST_ARGS)
+	@echo "==> $(TRIPS) trips, with workers, executors and the world killed at random"
+	@REFOLD_CHAOS_TRIPS=$(TRIPS) $(BIN)/pytest -q -s tests/executors/saga
 
 lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's jars.
 	@echo "==> requirements.lock"

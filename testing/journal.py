@@ -112,6 +112,11 @@ class Journal:
         )  # fmt: skip
         return int(found)
 
+    def count(self) -> int:
+        """How many calls and questions there were."""
+        ((found,),) = self._run("SELECT count(*) FROM request")
+        return int(found)
+
     def effects(self, system: str = "", key: str = "") -> list[Effect]:
         """Effects in the order of doing; of one system, or under one key, if given."""
         return [

@@ -155,6 +155,10 @@ class Scene:
         self._children.append(child)
         return child
 
+    def adopt(self, child: subprocess.Popen[bytes]) -> None:
+        """A process that a test started ends with the scene, too."""
+        self._children.append(child)
+
     def until_folded(self) -> None:
         """Wait until the workers have saved every record of the log."""
         ends = self._ends()
