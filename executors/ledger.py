@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from refold.executors import words
 from refold.executors.model import (
     Claimed,
     Ended,
+    Heard,
     Intent,
     Place,
     Planned,
@@ -22,17 +24,19 @@ from refold.executors.model import (
     Status,
     Wanted,
 )
-from refold.executors.statements import statements
+from refold.executors.statements import SCHEMA, statements
+from refold.executors.words import Ending
 from refold.processors.engine_events import UNKNOWN, Unknown
 from refold.schemas.canonical import hash16
 from refold.schemas.envelope import Outcome, derived_id
-from refold.schemas.errors import InvariantViolation
+from refold.schemas.errors import Code, InvariantViolation, UsageError
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions, transaction
 
-SCHEMA: Final = "refold_ledger"
-"""Default schema of the ledger's tables."""
 BATCH: Final = 500
+FORGOTTEN: Final = "the ledger had forgotten this command: it may have been called"
+DISPUTED: Final = "an earlier attempt was said to have failed, and to be done"
+RESTORED: Final = "the ledger was restored from a copy: it may have been called since"
 
 
 class Ledger:
@@ -48,6 +52,7 @@ class Ledger:
 
     def __init__(self, dsn: str, worker: str, schema: str = SCHEMA) -> None:
         self.worker = worker
+        self._schema = schema
         self._sql = statements(schema)
         self._runner = Runner(Sessions(dsn, f"refold:executor:{worker}"))
 
@@ -74,21 +79,48 @@ class Ledger:
         columns = _columns(intents, Intent)
         columns["request_hash"] = [hash16(each.request) for each in intents]
         columns |= {"status": status, "worker": self.worker}
+        higher = any(each.attempt > 1 for each in intents)
 
         def work(connection: Connection) -> Planned:
-            with transaction(connection), connection.pipeline():
-                written = connection.execute(self._sql["plan"], columns)
-                connection.execute(self._sql["repeat"], columns)
-                for place in places:
-                    connection.execute(self._sql["intake"], msgspec.structs.asdict(place))
-                for each in rejected:
-                    connection.execute(self._sql["reject"], _rejected(each))
-                clashes = connection.execute(self._sql["clashes"], columns)
-                claimed: dict[str, int] = dict(written.fetchall())
-                refused = [row[0] for row in clashes.fetchall()]
-            return Planned(claimed, refused)
+            with transaction(connection):
+                with connection.pipeline():
+                    written = connection.execute(self._sql["plan"], columns)
+                    again = connection.execute(self._sql["replan"], columns) if higher else None
+                    connection.execute(self._sql["repeat"], columns)
+                    for place in places:
+                        connection.execute(self._sql["intake"], msgspec.structs.asdict(place))
+                    for each in rejected:
+                        connection.execute(self._sql["reject"], _rejected(each))
+                    clashes = connection.execute(self._sql["clash"], columns)
+                    new = written.fetchall()
+                    told = [row for row in again.fetchall() if row[6]] if again else []
+                    refused = [row[0] for row in clashes.fetchall()]
+                born = {key for key, state, _ in new if state == Status.UNKNOWN}
+                self._tell(connection, _born(intents, born))
+                self._tell(connection, [_unknown(row, DISPUTED) for row in told])
+            begun = {key: epoch for key, state, epoch in new if state == Status.IN_FLIGHT}
+            return Planned(begun, refused)
 
         return self._runner.run("planning commands", work)
+
+    def distrust(self, target: str, partition: int) -> int:
+        """Make unknown what is planned of a partition, in a ledger that was restored (P32).
+
+        Wanted when the group's offset is past the ledger's position: what waits in the copy may
+        have been called since. Local actions stay planned: their effects were restored with them.
+
+        Returns:
+            How many.
+        """
+
+        def work(connection: Connection) -> int:
+            with transaction(connection):
+                values = {"target": target, "partition": partition}
+                rows = connection.execute(self._sql["distrust"], values).fetchall()
+                self._tell(connection, [_unknown(row, RESTORED) for row in rows])
+            return len(rows)
+
+        return self._runner.run("distrusting planned actions", work)
 
     def position(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Topic id and next offset to plan; None where nothing was planned of the partition."""
@@ -99,13 +131,17 @@ class Ledger:
         return None if row is None else (str(row[0]), int(row[1]))
 
     def claim(self, target: str, wanted: Sequence[Wanted]) -> list[Claimed]:
-        """Take planned actions that may be called now; they are in flight when this returns."""
+        """Take planned actions that may be called now; they are in flight when this returns.
+
+        A compensation settles its forward action first (P33): what has not begun never begins,
+        and what was not done needs no undoing; the relay tells so.
+        """
 
         def work(connection: Connection) -> list[Claimed]:
             with transaction(connection):
                 row = connection.execute(self._sql["undoing"], {"target": target}).fetchone()
                 if row is not None and row[0]:
-                    connection.execute(self._sql["cancel"], {"target": target})
+                    self._undo(connection, target)
                 return [
                     claimed
                     for each in wanted
@@ -154,13 +190,11 @@ class Ledger:
 
         def work(connection: Connection) -> list[Result]:
             with transaction(connection):
-                rows = connection.execute(
-                    self._sql["run_out"], {"target": target, "most": most}
-                ).fetchall()
-                lost = [_lost(*row) for row in rows if row[6] == Status.UNKNOWN]
-                if lost:
-                    connection.execute(self._sql["tell"], _columns(lost, Result))
-            return lost
+                values = {"target": target, "most": most}
+                rows = connection.execute(self._sql["run_out"], values).fetchall()
+                lost = [_unknown(row, row[7]) for row in rows if row[6]]
+                self._tell(connection, lost)
+            return [each for each in lost if each.topic]
 
         return self._runner.run("looking for run-out leases", work)
 
@@ -259,8 +293,8 @@ class Ledger:
             ).fetchone(),
         )
         return Standing(
-            planned=row[0], in_flight=row[1], unknown=row[2], stuck=row[3],
-            oldest_planned_s=row[4], oldest_unknown_s=row[5],
+            planned=row[0], in_flight=row[1], unknown=row[2], stuck=row[3], contradicted=row[4],
+            oldest_planned_s=row[5], oldest_unknown_s=row[6],
         ) if row is not None else Standing()  # fmt: skip
 
     def scanned(self, target: str) -> None:
@@ -270,18 +304,40 @@ class Ledger:
             "noting a scan", lambda c: c.execute(self._sql["scanned"], values).rowcount
         )
 
-    def actions(
-        self, status: Status | None = None, after: str = "", most: int = BATCH
-    ) -> list[dict[str, Any]]:
-        """Rows for people, by key."""
-        values = {"status": status, "after": after, "most": most}
+    def answer(
+        self, ending: Ending, *, key: str = "", target: str = "", reference: str = ""
+    ) -> Heard:
+        """Take what the other side says after the call: a callback, a message, a poll.
 
-        def work(connection: Connection) -> list[dict[str, Any]]:
-            cursor = connection.execute(self._sql["list"], values)
-            names = [column.name for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        It may come before the call has returned, twice, or late: it settles what is not settled,
+        once, and is kept otherwise.
 
-        return self._runner.run("listing actions", work)
+        Args:
+            ending: `Done(event)`, or `Declined(event)`, `Incurable`, `NotDone`.
+            key: Of the action; or else
+            target: whose action bears
+            reference: this name, as `Accepted(reference)` gave it.
+
+        Raises:
+            UsageError: BAD_KEY, neither a key nor target and reference are given, or both are.
+            RecordError: The event cannot be encoded.
+            ServerError: The ledger is away: say it again.
+        """
+        if bool(key) == bool(target and reference):
+            raise UsageError(
+                Code.BAD_KEY,
+                "an answer is about a key, or about a target's reference, and not both.",
+                "Pass key=…, or target=… and reference=….",
+            )
+        word = words.word_of(ending)
+
+        def work(connection: Connection) -> Heard:
+            with transaction(connection):
+                if key:
+                    return words.hear(connection, self._schema, key, word, self.worker)
+                return words.answer(connection, self._schema, target, reference, word, self.worker)
+
+        return self._runner.run("an answer", work)
 
     def _claimed(
         self,
@@ -301,15 +357,37 @@ class Ledger:
     def _settle(
         self, connection: Connection, ended: Sequence[Ended], published: Collection[str]
     ) -> Settled:
+        later = words.accepted(ended)
+        if later:
+            words.hold(connection, self._schema, {each.reference for each in later})
         columns = _columns(ended, Ended) | {"published": list(published)}
         rows = connection.execute(self._sql["settle"], columns).fetchall()
-        settled = Settled(
-            frozenset(row[0] for row in rows), frozenset(row[0] for row in rows if row[1])
-        )
-        late = [each for each in ended if each.key not in settled.keys]
+        keys = frozenset(row[0] for row in rows)
+        if later:
+            words.bear(connection, self._schema, [each.key for each in later], self.worker)
+        late = [each for each in ended if each.key not in keys]
+        against: set[str] = set()
         if late:
-            connection.execute(self._sql["contradict"], _columns(late, Ended))
-        return settled
+            found = connection.execute(self._sql["late"], _columns(late, Ended)).fetchall()
+            against = {row[0] for row in found if row[1]}
+        return Settled(
+            keys,
+            frozenset(row[0] for row in rows if row[1]),
+            [each for each in late if each.key in against],
+        )
+
+    def _undo(self, connection: Connection, target: str) -> None:
+        """Settle the forward actions of compensations, and those that have nothing to undo."""
+        connection.execute(self._sql["cancel"], {"target": target})
+        rows = connection.execute(self._sql["nothing"], {"target": target}).fetchall()
+        if rows:
+            word = words.nothing_to_undo()
+            found = [(words.Standing(row[0], row[1], row[2], Status.PLANNED), word) for row in rows]
+            words.decide(connection, self._schema, found, self.worker, {Status.PLANNED})
+
+    def _tell(self, connection: Connection, results: Sequence[Result]) -> None:
+        if results:
+            connection.execute(self._sql["tell"], _columns(results, Result))
 
 
 def _claimed(row: tuple[Any, ...]) -> Claimed:
@@ -317,13 +395,24 @@ def _claimed(row: tuple[Any, ...]) -> Claimed:
         key=row[0], tenant=row[1], workflow=row[2], instance=row[3], state=row[4], action=row[5],
         direction=row[6], type=row[7], request=row[8], attempt=row[9], epoch=row[10],
         reply_to=row[11], trace=row[12], known=Status(row[13]), since_s=row[14], first_s=row[15],
-        lost=row[16], undoes=row[17] or "",
+        lost=row[16],
     )  # fmt: skip
 
 
-def _lost(
-    key: str, topic: str, instance: str, tenant: str, attempt: int, trace: str, _: str, reason: str
-) -> Result:
+def _born(intents: Sequence[Intent], keys: Collection[str]) -> list[Result]:
+    """Events of commands that were born unknown."""
+    return [
+        _unknown(
+            (each.key, each.reply_to, each.instance, each.tenant, each.attempt, each.trace),
+            FORGOTTEN,
+        )
+        for each in intents
+        if each.key in keys
+    ]
+
+
+def _unknown(row: Sequence[Any], reason: str) -> Result:
+    key, topic, instance, tenant, attempt, trace = row[:6]
     return Result(
         key=key, topic=topic, instance=instance, tenant=tenant,
         event_id=derived_id("result", key, Outcome.UNKNOWN, str(attempt)),

@@ -6,7 +6,7 @@ in the executor's database and knows nothing of the engine's.
 
 from collections.abc import Sequence
 
-from refold.executors.ledger import SCHEMA
+from refold.executors.statements import SCHEMA
 from refold.snapshots.migrate import Migration, migrate
 
 

@@ -113,8 +113,6 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the first call may have been sent."""
     lost: bool = False
     """The last call's process did not come back."""
-    undoes: str = ""
-    """For a compensation: what became of its forward action (P33)."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +144,33 @@ class Settled(msgspec.Struct, frozen=True):
     """Settled by this; the others had been settled otherwise, and what was said is kept."""
     later: frozenset[str] = frozenset()
     """Of these, whose result must not overtake an earlier one: the relay publishes both."""
+    contradictions: Sequence[Ended] = ()
+    """Said against what stands: kept with their attempt and on the row, not told (P30)."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other side, or a person, says about an action after its call."""
+
+    status: Status
+    """SUCCEEDED or FAILED."""
+    type: str
+    """Of the event that tells the workflow."""
+    value: bytes
+    reason: str = ""
+
+
+class Heard(StrEnum):
+    """What a word did."""
+
+    SETTLED = "settled"
+    KEPT = "kept"
+    """No row bears this reference yet: it settles the one that comes to bear it."""
+    KNOWN = "known"
+    """It had been settled so before, or a newer attempt is under way."""
+    CONTRADICTS = "contradicts"
+    """It had been settled otherwise: kept on the row, and shown."""
+    STRANGE = "strange"
+    """There is no such key."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,5 +196,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int = 0
     stuck: int = 0
     """In flight or unknown for longer than the limit."""
+    contradicted: int = 0
+    """Settled rows of which the opposite was said later."""
     oldest_planned_s: float = 0.0
     oldest_unknown_s: float = 0.0

@@ -12,8 +12,6 @@ and would hold back every event behind any long transaction of the whole server.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cache
-from string import Template
 from threading import Event
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +19,8 @@ import psycopg
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from refold.executors.ledger import SCHEMA
+from refold.executors.statements import SCHEMA, filled
 from refold.schemas.errors import ServerError
-from refold.snapshots.migrate import schema_name
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions, transaction
 from refold.topics.announcing import announce
@@ -94,7 +91,7 @@ class Outbox:
         self._workflow = workflow
         registry = registry_of(settings.schemas)
         self._packer = Packer(settings.namespace, workflow, source, tenant, registry)
-        self._sql = _statements(schema)
+        self._sql = filled(_TEXT, schema)
 
     def announce(self, *types: type) -> list[str]:
         """Put the schemas of event types where readers find them, as `Publisher.announce`."""
@@ -144,7 +141,7 @@ class Relay:
     def __init__(
         self, settings: Settings, dsn: str, *, schema: str = SCHEMA, batch: int = BATCH
     ) -> None:
-        self._sql = _statements(schema)
+        self._sql = filled(_TEXT, schema)
         self._batch = batch
         self._runner = Runner(Sessions(dsn, f"refold:relay:{schema}"))
         self._stopping = Event()
@@ -261,9 +258,3 @@ def _texts(parcel: Parcel) -> list[str]:
     for name, value in parcel.headers:
         texts += [name, value.decode() if isinstance(value, bytes) else value or ""]
     return texts
-
-
-@cache
-def _statements(schema: str) -> dict[str, bytes]:
-    name = schema_name(schema)
-    return {key: Template(text).substitute(s=name).encode() for key, text in _TEXT.items()}

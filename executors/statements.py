@@ -11,15 +11,25 @@ from typing import Final
 
 from refold.snapshots.migrate import schema_name
 
+SCHEMA: Final = "refold_ledger"
+"""Default schema of the ledger's tables."""
 _ROW: Final = """a.key, a.tenant, a.workflow, a.instance_id, a.state, a.action, a.direction,
        a.type, a.request, a.attempt, a.epoch, a.reply_to, a.trace, due.status,
        coalesce(extract(epoch FROM now() - due.dispatched), 0)::float8,
-       coalesce(extract(epoch FROM now() - due.first_sent), 0)::float8, due.lost, due.undoes"""
+       coalesce(extract(epoch FROM now() - due.first_sent), 0)::float8, due.lost"""
+_TOLD: Final = "a.key, a.reply_to, a.instance_id, a.tenant, a.attempt, a.trace"
+"""What the event about a row is made of."""
 _FORWARD: Final = "left(c.key, -length('compensate')) || 'forward'"
+UNDONE: Final = """EXISTS (
+    SELECT FROM $s.workflow_action b
+    WHERE a.direction = 'forward'
+      AND b.key = left(a.key, -length('forward')) || 'compensate')"""
+"""Its undoing has been asked for: no other attempt of it may begin."""
+RESULT: Final = """INSERT INTO $s.workflow_result (key, topic, instance, tenant, event_id, type,
+                                                  value, attempt, outcome, trace, later)"""
 
 _TEXT: Final[Mapping[str, str]] = {
-    # A key that stands is left as it is, but for a failed one that is tried again (P30). What
-    # holds a slot is born in flight, where no earlier command of its instance is undecided.
+    # What holds a slot is born in flight, where no earlier command of its instance is undecided.
     "plan": """
         WITH c AS (
             SELECT DISTINCT ON (key) * FROM unnest(%(key)s::text[], %(tenant)s::text[],
@@ -32,55 +42,78 @@ _TEXT: Final[Mapping[str, str]] = {
                 AS c (key, tenant, workflow, instance_id, state, action, direction, target,
                       target_system, truth, type, request, request_hash, attempt, reply_to, trace,
                       partition, log_offset, independent, lease_s)
-            ORDER BY key, attempt DESC),
+            ORDER BY key, attempt DESC, log_offset),
         judged AS (
             SELECT c.*, c.lease_s > 0 AND c.direction = 'forward' AND (
                 c.independent OR NOT EXISTS (
                     SELECT FROM $s.workflow_action e
                     WHERE e.instance_id = c.instance_id AND e.workflow = c.workflow
-                      AND e.tenant = c.tenant AND e.status IN ('planned', 'in_flight'))) AS begins
+                      AND e.tenant = c.tenant AND e.target = c.target AND NOT e.independent
+                      AND e.status IN ('planned', 'in_flight'))) AS begins
             FROM c),
         written AS (
             INSERT INTO $s.workflow_action AS a (key, tenant, workflow, instance_id, state, action,
                 direction, target, target_system, truth, type, request, request_hash, attempt,
-                reply_to, trace, partition, log_offset, independent, status, epoch, worker,
+                wanted, reply_to, trace, partition, log_offset, independent, status, epoch, worker,
                 lease_until, dispatched, first_sent)
             SELECT key, tenant, workflow, instance_id, state, action, direction, target,
-                target_system, truth, type, request, request_hash, attempt, reply_to, trace,
-                partition, log_offset, independent,
+                target_system, truth, type, request, request_hash, attempt, attempt, reply_to,
+                trace, partition, log_offset, independent,
                 CASE WHEN begins THEN 'in_flight' ELSE %(status)s END,
                 begins::int, CASE WHEN begins THEN %(worker)s ELSE '' END,
                 CASE WHEN begins THEN now() + lease_s * interval '1 second' END,
                 CASE WHEN begins OR %(status)s = 'unknown' THEN now() END,
                 CASE WHEN begins OR %(status)s = 'unknown' THEN now() END
             FROM judged
-            ON CONFLICT (key) DO UPDATE SET
-                attempt = excluded.attempt, status = excluded.status, worker = excluded.worker,
-                epoch = a.epoch + excluded.epoch, lease_until = excluded.lease_until,
-                dispatched = coalesce(excluded.dispatched, a.dispatched),
-                first_sent = coalesce(a.first_sent, excluded.first_sent),
-                partition = excluded.partition, log_offset = excluded.log_offset,
-                planned = now(), not_before = now()
-            WHERE a.status = 'failed' AND excluded.attempt > a.attempt
-              AND excluded.request_hash = a.request_hash
-            RETURNING a.key, a.status, a.epoch)
-        SELECT key, epoch FROM written WHERE status = 'in_flight' AND %(status)s = 'planned'""",
+            ON CONFLICT (key) DO NOTHING
+            RETURNING key, status, epoch)
+        SELECT key, status, epoch FROM written WHERE status <> 'planned'""",
+    # A higher attempt of what has failed is planned; of what is not settled it is remembered
+    # (P30, P31). Where the opposite of "failed" was said too, nobody knows: no call by itself.
+    "replan": f"""
+        UPDATE $s.workflow_action a SET
+            wanted = c.attempt,
+            attempt = CASE WHEN a.status IN ('failed', 'planned') THEN c.attempt
+                           ELSE a.attempt END,
+            status = CASE WHEN a.status <> 'failed' THEN a.status
+                          WHEN a.contradicted THEN 'unknown' ELSE %(status)s END,
+            partition = CASE WHEN a.status = 'failed' THEN c.partition ELSE a.partition END,
+            log_offset = CASE WHEN a.status = 'failed' THEN c.log_offset ELSE a.log_offset END,
+            not_before = CASE WHEN a.status = 'failed' THEN now() ELSE a.not_before END,
+            lost = a.lost AND a.status <> 'failed',
+            reference = CASE WHEN a.status = 'failed' THEN '' ELSE a.reference END
+        FROM (SELECT DISTINCT ON (key) * FROM unnest(%(key)s::text[], %(attempt)s::int[],
+                  %(request_hash)s::bytea[], %(partition)s::int[], %(offset)s::bigint[])
+                  AS c (key, attempt, hash, partition, log_offset)
+              ORDER BY key, attempt DESC) c
+        WHERE a.key = c.key AND a.request_hash = c.hash AND c.attempt > a.wanted
+          AND a.status IN ('planned', 'in_flight', 'unknown', 'failed')
+          AND NOT {UNDONE}
+        RETURNING {_TOLD}, a.status = 'unknown' AND a.attempt = c.attempt""",
     # Commands that came again for what has ended: the answer goes out once more.
-    "repeat": """
-        INSERT INTO $s.workflow_result (key, topic, instance, tenant, event_id, type, value,
-                                        attempt, outcome, trace, later)
+    "repeat": f"""
+        {RESULT}
         SELECT a.key, a.reply_to, a.instance_id, a.tenant, a.result_event, a.result_type, a.result,
                a.attempt, a.result_outcome, a.trace, true
         FROM $s.workflow_action a
         JOIN unnest(%(key)s::text[], %(attempt)s::int[], %(request_hash)s::bytea[])
              AS c (key, attempt, hash) ON c.key = a.key AND c.hash = a.request_hash
-        WHERE a.result_event <> '' AND a.result IS NOT NULL
+        WHERE a.result_event <> '' AND a.result IS NOT NULL AND a.reply_to <> ''
           AND (a.status = 'succeeded' OR (a.status = 'failed' AND a.attempt = c.attempt))
         ON CONFLICT (event_id) DO NOTHING""",
-    "clashes": """
-        SELECT a.key FROM $s.workflow_action a
-        JOIN unnest(%(key)s::text[], %(request_hash)s::bytea[]) AS c (key, hash) ON c.key = a.key
-        WHERE a.request_hash <> c.hash AND a.status <> 'cancelled'""",
+    "clash": """
+        INSERT INTO $s.workflow_clash AS w (key, request_hash, type, request, attempt, partition,
+                                            log_offset)
+        SELECT DISTINCT ON (c.key, c.hash) c.key, c.hash, c.type, c.request, c.attempt,
+               c.partition, c.log_offset
+        FROM $s.workflow_action a
+        JOIN unnest(%(key)s::text[], %(request_hash)s::bytea[], %(type)s::text[],
+                    %(request)s::bytea[], %(attempt)s::int[], %(partition)s::int[],
+                    %(offset)s::bigint[])
+             AS c (key, hash, type, request, attempt, partition, log_offset) ON c.key = a.key
+        WHERE a.request_hash <> c.hash AND a.request_hash <> ''
+        ON CONFLICT (key, request_hash) DO UPDATE SET seen = w.seen + 1, last_seen = now()
+        RETURNING key""",
     "reject": """
         INSERT INTO $s.workflow_rejected (topic, partition, log_offset, record_key, headers, value,
                                           code, reason)
@@ -95,6 +128,14 @@ _TEXT: Final[Mapping[str, str]] = {
         WHERE excluded.topic_id <> i.topic_id OR excluded.position > i.position""",
     "position": """
         SELECT topic_id, position FROM $s.workflow_intake WHERE topic = %s AND partition = %s""",
+    # A ledger put back from a copy: what waits in it may have been called since (P32).
+    "distrust": f"""
+        UPDATE $s.workflow_action a
+        SET status = 'unknown', dispatched = now(), first_sent = coalesce(first_sent, now()),
+            recorded = now(), not_before = now(), reason = 'the ledger was restored from a copy'
+        WHERE target = %(target)s AND partition = %(partition)s AND status = 'planned'
+          AND truth <> 'local'
+        RETURNING {_TOLD}""",
     "undoing": """
         SELECT EXISTS (SELECT FROM $s.workflow_action
                        WHERE target = %(target)s AND status = 'planned'
@@ -102,44 +143,51 @@ _TEXT: Final[Mapping[str, str]] = {
     # What is to be undone and has not begun never begins, whenever its command comes (P33).
     "cancel": f"""
         INSERT INTO $s.workflow_action AS a (key, tenant, workflow, instance_id, state, action,
-            direction, target, target_system, truth, type, request, request_hash, attempt, status,
-            reply_to, trace, partition, log_offset, recorded, reason)
+            direction, target, target_system, truth, type, request, request_hash, attempt, wanted,
+            status, reply_to, trace, partition, log_offset, recorded, reason)
         SELECT {_FORWARD}, tenant, workflow, instance_id, state, action, 'forward', target,
-            target_system, truth, '', '', '', 1, 'cancelled', reply_to, trace, partition,
+            target_system, truth, '', '', '', 1, 1, 'cancelled', reply_to, trace, partition,
             log_offset, now(), 'its compensation came first'
         FROM $s.workflow_action c
         WHERE target = %(target)s AND status = 'planned' AND direction = 'compensate'
         ON CONFLICT (key) DO UPDATE
         SET status = 'cancelled', recorded = now(), reason = excluded.reason
         WHERE a.status = 'planned'""",
+    "nothing": f"""
+        SELECT c.key, c.attempt, c.epoch FROM $s.workflow_action c
+        JOIN $s.workflow_action f ON f.key = {_FORWARD}
+        WHERE c.target = %(target)s AND c.status = 'planned' AND c.direction = 'compensate'
+          AND f.status IN ('failed', 'cancelled')
+        FOR UPDATE OF c SKIP LOCKED""",
     # In the order of the log; an instance's next waits until its earlier ones are decided, and a
-    # compensation until it is known what became of what it undoes.
+    # compensation until what it undoes is done.
     "claim": f"""
         WITH due AS (
-            SELECT c.key, c.status, c.dispatched, c.first_sent, c.lost, f.status AS undoes
+            SELECT c.key, c.status, c.dispatched, c.first_sent, c.lost
             FROM $s.workflow_action c
             LEFT JOIN $s.workflow_action f ON c.direction = 'compensate' AND f.key = {_FORWARD}
             WHERE c.target = %(target)s AND c.status = 'planned' AND c.not_before <= now()
               AND c.type = %(type)s
-              AND (f.key IS NULL OR f.status IN ('succeeded', 'failed', 'cancelled'))
+              AND (c.direction = 'forward' OR f.status = 'succeeded')
               AND (c.independent OR NOT EXISTS (
                 SELECT FROM $s.workflow_action e
                 WHERE e.instance_id = c.instance_id AND e.workflow = c.workflow
                   AND e.tenant = c.tenant AND e.status IN ('planned', 'in_flight')
+                  AND e.target = c.target AND NOT e.independent
                   AND e.partition = c.partition AND e.log_offset < c.log_offset))
             ORDER BY c.planned, c.log_offset
             LIMIT %(most)s
             FOR UPDATE OF c SKIP LOCKED)
         UPDATE $s.workflow_action a
         SET status = 'in_flight', epoch = epoch + 1, worker = %(worker)s, dispatched = now(),
-            first_sent = coalesce(a.first_sent, now()), lost = false,
+            first_sent = coalesce(a.first_sent, now()), lost = false, reference = '',
             lease_until = now() + %(lease_s)s * interval '1 second'
         FROM due WHERE a.key = due.key
         RETURNING {_ROW}""",
     # Unknown ones that may be called again under the same key.
     "recall": f"""
         WITH due AS (
-            SELECT key, status, dispatched, first_sent, lost, '' AS undoes
+            SELECT key, status, dispatched, first_sent, lost
             FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'unknown' AND type = %(type)s
               AND not_before <= now()
@@ -148,13 +196,14 @@ _TEXT: Final[Mapping[str, str]] = {
             FOR UPDATE SKIP LOCKED)
         UPDATE $s.workflow_action a
         SET status = 'in_flight', epoch = epoch + 1, worker = %(worker)s, dispatched = now(),
-            lost = false, lease_until = now() + %(lease_s)s * interval '1 second'
+            lost = false, reference = '',
+            lease_until = now() + %(lease_s)s * interval '1 second'
         FROM due WHERE a.key = due.key
         RETURNING {_ROW}""",
     # A question is no call: the epoch stays, and a late answer of the call still counts.
     "ask": f"""
         WITH due AS (
-            SELECT key, status, dispatched, first_sent, lost, '' AS undoes
+            SELECT key, status, dispatched, first_sent, lost
             FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'unknown' AND type = ANY (%(types)s)
               AND not_before <= now() + (CASE WHEN %(eager)s THEN interval '5 minutes'
@@ -167,7 +216,7 @@ _TEXT: Final[Mapping[str, str]] = {
         RETURNING {_ROW}""",
     # Whoever held these has died or hangs: what it did is not known. A local action's transaction
     # has certainly not been committed, for it would have settled the row.
-    "run_out": """
+    "run_out": f"""
         WITH out AS (
             SELECT key FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'in_flight' AND lease_until < now()
@@ -176,10 +225,13 @@ _TEXT: Final[Mapping[str, str]] = {
         SET status = CASE WHEN truth = 'local' THEN 'planned' ELSE 'unknown' END,
             lost = reference = '', recorded = now(), lease_until = NULL, not_before = now(),
             reason = CASE WHEN reference = '' THEN 'the lease ran out: its process died or hangs'
-                          ELSE 'accepted, and not answered in time' END
+                          ELSE 'accepted, and not answered in time' END,
+            attempts = CASE WHEN reference = '' THEN a.attempts || jsonb_build_object(
+                'epoch', a.epoch, 'attempt', a.attempt, 'worker', a.worker, 'began', a.dispatched,
+                'ended', now(), 'outcome', 'unknown', 'reason', 'the lease ran out')
+                ELSE a.attempts END
         FROM out WHERE a.key = out.key
-        RETURNING a.key, a.reply_to, a.instance_id, a.tenant, a.attempt, a.trace, a.status,
-                  a.reason""",
+        RETURNING {_TOLD}, a.status = 'unknown', a.reason""",
     "renew": """
         UPDATE $s.workflow_action a
         SET lease_until = now() + o.lease_s * interval '1 second'
@@ -187,8 +239,9 @@ _TEXT: Final[Mapping[str, str]] = {
              AS o (key, epoch, lease_s)
         WHERE a.key = o.key AND a.epoch = o.epoch AND a.status = 'in_flight'
         RETURNING a.key""",
-    # The claim's own answer, or any word that settles what is still unknown (P30).
-    "settle": """
+    # The claim's own answer; and "it is done" from whomever, where that is not known yet (P30).
+    # What failed is planned at once where a higher attempt was asked for meanwhile (P31).
+    "settle": f"""
         WITH o AS (
             SELECT * FROM unnest(%(key)s::text[], %(epoch)s::int[], %(attempt)s::int[],
                 %(status)s::text[], %(outcome)s::text[], %(already)s::bool[], %(type)s::text[],
@@ -199,9 +252,14 @@ _TEXT: Final[Mapping[str, str]] = {
         gone AS (DELETE FROM $s.workflow_result WHERE event_id = ANY (%(published)s::text[])),
         settled AS (
             UPDATE $s.workflow_action a
-            SET status = o.status, already = o.already, result_type = o.type, result = o.value,
+            SET status = CASE WHEN o.status = 'failed' AND a.wanted > a.attempt
+                              AND NOT {UNDONE} THEN 'planned' ELSE o.status END,
+                attempt = CASE WHEN o.status = 'failed' AND NOT {UNDONE} THEN a.wanted
+                               ELSE a.attempt END,
+                already = o.already, result_type = o.type, result = o.value,
                 result_event = o.event_id, result_outcome = o.outcome, reason = o.reason,
-                recorded = now(),
+                recorded = CASE WHEN a.status = 'unknown' AND o.status = 'unknown' THEN a.recorded
+                                ELSE now() END,
                 lease_until = CASE WHEN o.status = 'in_flight'
                                    THEN now() + o.until_s * interval '1 second' END,
                 reference = CASE WHEN o.reference = '' THEN a.reference ELSE o.reference END,
@@ -211,10 +269,9 @@ _TEXT: Final[Mapping[str, str]] = {
                         'worker', a.worker, 'began', a.dispatched, 'ended', now(),
                         'outcome', o.status, 'reason', o.reason) END
             FROM o
-            WHERE a.key = o.key AND a.status IN ('in_flight', 'unknown') AND (
-                a.epoch = o.epoch
-                OR (a.status = 'unknown' AND o.status = 'succeeded')
-                OR (a.status = 'in_flight' AND o.status = 'succeeded' AND a.epoch > o.epoch))
+            WHERE a.key = o.key AND (
+                (a.status IN ('in_flight', 'unknown') AND a.epoch = o.epoch)
+                OR (a.status IN ('planned', 'in_flight', 'unknown') AND o.status = 'succeeded'))
             RETURNING a.key, a.reply_to, a.instance_id, a.tenant, a.trace),
         held AS (
             SELECT s.key, o.event_id <> '' AND EXISTS (
@@ -223,28 +280,35 @@ _TEXT: Final[Mapping[str, str]] = {
                   AND r.event_id <> ALL (%(published)s::text[])) AS later
             FROM settled s JOIN o ON o.key = s.key),
         told AS (
-            INSERT INTO $s.workflow_result (key, topic, instance, tenant, event_id, type, value,
-                                            attempt, outcome, trace, later)
+            {RESULT}
             SELECT s.key, s.reply_to, s.instance_id, s.tenant, o.event_id, o.type, o.value,
                    o.attempt, o.outcome, s.trace, h.later
             FROM settled s JOIN o ON o.key = s.key JOIN held h ON h.key = s.key
-            WHERE o.event_id <> ''
+            WHERE o.event_id <> '' AND s.reply_to <> ''
             ON CONFLICT (event_id) DO NOTHING)
         SELECT key, later FROM held""",
     # Said too late, or against what stands: kept, and not told.
-    "contradict": """
+    "late": """
         UPDATE $s.workflow_action a
         SET attempts = a.attempts || jsonb_build_object('epoch', o.epoch, 'attempt', o.attempt,
-                'ended', now(), 'outcome', o.status, 'reason', o.reason, 'late', true)
-        FROM unnest(%(key)s::text[], %(epoch)s::int[], %(attempt)s::int[], %(status)s::text[],
-                    %(reason)s::text[]) AS o (key, epoch, attempt, status, reason)
-        WHERE a.key = o.key AND jsonb_array_length(a.attempts) < 100""",
-    "tell": """
-        INSERT INTO $s.workflow_result (key, topic, instance, tenant, event_id, type, value,
-                                        attempt, outcome, trace, later)
+                'ended', now(), 'outcome', o.status, 'reason', o.reason, 'late', true),
+            contradicted = a.contradicted OR o.against
+        FROM (SELECT o.*, (o.status = 'succeeded' AND b.status IN ('failed', 'cancelled'))
+                  OR (o.status = 'failed' AND b.status = 'succeeded' AND b.epoch = o.epoch
+                      AND b.attempt = o.attempt) AS against
+              FROM unnest(%(key)s::text[], %(epoch)s::int[], %(attempt)s::int[],
+                          %(status)s::text[], %(reason)s::text[])
+                   AS o (key, epoch, attempt, status, reason)
+              JOIN $s.workflow_action b ON b.key = o.key) o
+        WHERE a.key = o.key AND (o.against OR jsonb_array_length(a.attempts) < 100)
+        RETURNING a.key, o.against""",
+    "tell": f"""
+        {RESULT}
         SELECT *, true FROM unnest(%(key)s::text[], %(topic)s::text[], %(instance)s::text[],
             %(tenant)s::text[], %(event_id)s::text[], %(type)s::text[], %(value)s::bytea[],
             %(attempt)s::int[], %(outcome)s::text[], %(trace)s::text[])
+            AS t (key, topic, instance, tenant, event_id, type, value, attempt, outcome, trace)
+        WHERE topic <> ''
         ON CONFLICT (event_id) DO NOTHING""",
     "lock": """
         SELECT FROM $s.workflow_action
@@ -265,6 +329,8 @@ _TEXT: Final[Mapping[str, str]] = {
                count(*) FILTER (WHERE status = 'unknown'),
                count(*) FILTER (WHERE status <> 'planned' AND reference = ''
                    AND dispatched < now() - %(stuck_s)s * interval '1 second'),
+               (SELECT count(*) FROM $s.workflow_action
+                WHERE contradicted AND target = %(target)s),
                coalesce(extract(epoch FROM now()
                    - min(planned) FILTER (WHERE status = 'planned')), 0)::float8,
                coalesce(extract(epoch FROM now()
@@ -274,18 +340,21 @@ _TEXT: Final[Mapping[str, str]] = {
     "scanned": """
         INSERT INTO $s.workflow_scanner (worker, target, scanned)
         VALUES (%(worker)s, %(target)s, now())
-        ON CONFLICT (worker) DO UPDATE SET scanned = now()""",
-    "list": """
-        SELECT key, tenant, workflow, instance_id, action, direction, target_system, truth,
-               attempt, status, reason, planned, dispatched, recorded
-        FROM $s.workflow_action
-        WHERE (%(status)s::text IS NULL OR status = %(status)s) AND key > %(after)s
-        ORDER BY key LIMIT %(most)s""",
+        ON CONFLICT (worker, target) DO UPDATE SET scanned = now()""",
 }
 
 
 @cache
 def statements(schema: str) -> Mapping[str, bytes]:
-    """The statements by name."""
+    """The ledger's own statements, by name."""
+    return filled(_TEXT, schema)
+
+
+def filled(texts: Mapping[str, str], schema: str) -> Mapping[str, bytes]:
+    """Statements with the name of the schema in the place of `$$s`.
+
+    Raises:
+        UsageError: BAD_SETTING, the name cannot be one.
+    """
     name = schema_name(schema)
-    return {key: Template(text).substitute(s=name).encode() for key, text in _TEXT.items()}
+    return {key: Template(text).substitute(s=name).encode() for key, text in texts.items()}

@@ -4,6 +4,9 @@ CREATE TABLE $schema.workflow_action (
     tenant        text COLLATE "C" NOT NULL,
     workflow      text COLLATE "C" NOT NULL,
     instance_id   text COLLATE "C" NOT NULL,
+    -- source and id of the event that caused it, as in the key, where that can be read
+    event         text COLLATE "C" NOT NULL GENERATED ALWAYS AS
+                  (CASE WHEN key LIKE 'r1:%' THEN split_part(key, ':', 7) ELSE '' END) STORED,
     state         text COLLATE "C" NOT NULL,
     action        text COLLATE "C" NOT NULL,
     direction     text COLLATE "C" NOT NULL CHECK (direction IN ('forward', 'compensate')),
@@ -16,6 +19,8 @@ CREATE TABLE $schema.workflow_action (
     request       bytea NOT NULL,
     request_hash  bytea NOT NULL,
     attempt       integer NOT NULL,
+    -- the highest attempt that was asked for: it begins when the one before it has failed (P31)
+    wanted        integer NOT NULL,
     status        text COLLATE "C" NOT NULL DEFAULT 'planned'
                   CHECK (status IN ('planned', 'in_flight', 'succeeded', 'failed', 'unknown',
                                     'cancelled')),
@@ -36,6 +41,11 @@ CREATE TABLE $schema.workflow_action (
     result_event  text COLLATE "C" NOT NULL DEFAULT '',
     result_outcome text COLLATE "C" NOT NULL DEFAULT '',
     reason        text NOT NULL DEFAULT '',
+    -- the person who settled it; why stands in the reason
+    decided_by    text NOT NULL DEFAULT '',
+    -- said later: the opposite of what stands
+    contradicted  boolean NOT NULL DEFAULT false,
+    -- empty: nobody waits for a result
     reply_to      text COLLATE "C" NOT NULL,
     trace         text COLLATE "C" NOT NULL DEFAULT '',
     -- where the command stands: the order of an instance's commands
@@ -49,11 +59,50 @@ CREATE TABLE $schema.workflow_action (
     -- began, ended, outcome, reason}]
     attempts      jsonb NOT NULL DEFAULT '[]'
 ) WITH (fillfactor = 70); -- each row is updated a few times in its life
-CREATE INDEX ON $schema.workflow_action (target, status, planned)
+-- Time windows of the unsettled, and of all: rows are written in the order of their time.
+CREATE INDEX ON $schema.workflow_action (status, planned)
     WHERE status IN ('planned', 'in_flight', 'unknown');
+CREATE INDEX ON $schema.workflow_action USING brin (planned) WITH (autosummarize = on);
 CREATE INDEX ON $schema.workflow_action (instance_id, workflow, tenant)
     WHERE status IN ('planned', 'in_flight');
-CREATE INDEX ON $schema.workflow_action (reference) WHERE reference <> '';
+CREATE INDEX ON $schema.workflow_action (planned) WHERE contradicted;
+
+-- What other sides call the actions that they have accepted, for ever: answers come late.
+CREATE TABLE $schema.workflow_reference (
+    target    text COLLATE "C" NOT NULL,
+    reference text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL REFERENCES $schema.workflow_action ON DELETE CASCADE,
+    epoch     integer NOT NULL,
+    PRIMARY KEY (target, reference)
+);
+CREATE INDEX ON $schema.workflow_reference (key);
+
+-- Answers whose reference no row bears yet: they settle the row that comes to bear it.
+CREATE TABLE $schema.workflow_early_answer (
+    target    text COLLATE "C" NOT NULL,
+    reference text COLLATE "C" NOT NULL,
+    status    text COLLATE "C" NOT NULL CHECK (status IN ('succeeded', 'failed')),
+    type      text COLLATE "C" NOT NULL,
+    value     bytea NOT NULL,
+    reason    text NOT NULL,
+    came      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (target, reference, status)
+);
+
+-- Commands whose key stands with another request: refused, kept, and shown.
+CREATE TABLE $schema.workflow_clash (
+    key          text COLLATE "C" NOT NULL REFERENCES $schema.workflow_action ON DELETE CASCADE,
+    request_hash bytea NOT NULL,
+    type         text COLLATE "C" NOT NULL,
+    request      bytea NOT NULL,
+    attempt      integer NOT NULL,
+    partition    integer NOT NULL,
+    log_offset   bigint NOT NULL,
+    seen         integer NOT NULL DEFAULT 1,
+    first_seen   timestamptz NOT NULL DEFAULT now(),
+    last_seen    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (key, request_hash)
+);
 
 -- Events that tell workflows what became of their actions, until Kafka has them (P30).
 CREATE TABLE $schema.workflow_result (
@@ -99,7 +148,8 @@ CREATE TABLE $schema.workflow_rejected (
 
 -- When each process last looked for what is not known.
 CREATE TABLE $schema.workflow_scanner (
-    worker  text COLLATE "C" PRIMARY KEY,
+    worker  text COLLATE "C" NOT NULL,
     target  text COLLATE "C" NOT NULL,
-    scanned timestamptz NOT NULL
+    scanned timestamptz NOT NULL,
+    PRIMARY KEY (worker, target)
 );

@@ -1,29 +1,54 @@
-"""Stages of the worker's tests for executors beside a worker, and desks for executors alone."""
+"""Stages of the worker's tests, for executors beside a worker; and a ledger of the test's own."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
 
+import psycopg
 import pytest
-from tests.executors.desk import Desk
+from tests.executors.desk import desk, desk_of
+from tests.executors.rows import Rows
 from tests.kafka.worker.conftest import one, stage_of
 
-from refold.testing.servers import Kafka
+from refold.executors.ledger import Ledger
+from refold.executors.migrate import migrate_ledger
+from refold.testing.servers import Postgres
 
-__all__ = ["DeskOf", "desk", "desk_of", "one", "stage_of"]
+__all__ = ["desk", "desk_of", "ledger", "one", "rows", "stage_of"]
 
-DeskOf = Callable[[int], Desk]
+
+@pytest.fixture(scope="session")
+def shared_ledger(postgres: Postgres) -> Iterator[str]:
+    """One migrated database for all tests of this process: making one takes longer than a test."""
+    dsn = postgres.new_database()
+    migrate_ledger(dsn)
+    yield dsn
+    postgres.drop_database(dsn)
 
 
 @pytest.fixture
-def desk_of(kafka: Kafka, database: str) -> Iterator[DeskOf]:
-    """Makes the test's desk, with so many partitions."""
-    with ExitStack() as stack:
-        yield lambda partitions: stack.enter_context(
-            closing(Desk(kafka.bootstrap, database, partitions=partitions))
+def ledger_dsn(shared_ledger: str) -> str:
+    """Connection string of a database with the ledger's tables, all empty."""
+    with psycopg.connect(shared_ledger, autocommit=True) as connection:
+        connection.execute("SET lock_timeout = '10s'")  # a session that a test left behind
+        connection.execute(
+            "TRUNCATE refold_ledger.workflow_action, refold_ledger.workflow_result, "
+            "refold_ledger.workflow_intake, refold_ledger.workflow_rejected, "
+            "refold_ledger.workflow_scanner, refold_ledger.workflow_early_answer, "
+            "refold_ledger.workflow_outbox CASCADE"
         )
+    return shared_ledger
 
 
 @pytest.fixture
-def desk(desk_of: DeskOf) -> Desk:
-    """A desk with one partition."""
-    return desk_of(1)
+def ledger(ledger_dsn: str) -> Iterator[Ledger]:
+    """A ledger of the worker `x1`."""
+    found = Ledger(ledger_dsn, "x1")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def rows(ledger_dsn: str) -> Iterator[Rows]:
+    """The rows of that ledger."""
+    found = Rows(ledger_dsn)
+    yield found
+    found.close()

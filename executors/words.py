@@ -1,0 +1,268 @@
+"""Words about actions that come after their call: the other side's answer, a person's decision.
+
+Law of this module: a word settles what is not settled, and nothing else; what is said too late,
+twice or against what stands is kept and does no harm (P30). An answer that comes before any row
+bears its reference waits for the row. Functions on a connection inside the caller's transaction.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from refold.executors.model import Ended, Heard, Status, Word
+from refold.executors.outcome import Declined, Done, Incurable, NotDone
+from refold.executors.statements import RESULT, UNDONE, filled
+from refold.processors.engine_events import FAILED, SUCCEEDED, Failed, Succeeded
+from refold.schemas.codec import Codec, codec_of
+from refold.schemas.envelope import Outcome, derived_id
+from refold.schemas.limits import bounded_text
+from refold.snapshots.sessions import Connection
+
+Ending = Done | Declined | Incurable | NotDone
+_OPEN: Final = frozenset({Status.PLANNED, Status.IN_FLIGHT, Status.UNKNOWN})
+
+_TEXT: Final[Mapping[str, str]] = {
+    # An answer and the call that brings its reference may come at the same moment.
+    "hold": "SELECT pg_advisory_xact_lock(hashtextextended('refold:answer:$s:' || %s, 0))",
+    "row": """
+        SELECT key, attempt, epoch, status, reference <> '', lease_until < now(), contradicted
+        FROM $s.workflow_action WHERE key = %s FOR UPDATE""",
+    "bearer": """
+        SELECT key, epoch FROM $s.workflow_reference WHERE target = %s AND reference = %s""",
+    "keep": """
+        INSERT INTO $s.workflow_early_answer (target, reference, status, type, value, reason)
+        VALUES (%(target)s, %(reference)s, %(status)s, %(type)s, %(value)s, %(reason)s)
+        ON CONFLICT DO NOTHING""",
+    "bear": """
+        INSERT INTO $s.workflow_reference (target, reference, key, epoch)
+        SELECT target, reference, key, epoch FROM $s.workflow_action
+        WHERE key = ANY (%s::text[]) AND status = 'in_flight' AND reference <> ''
+        ON CONFLICT DO NOTHING""",
+    "early": """
+        DELETE FROM $s.workflow_early_answer w USING $s.workflow_action a
+        WHERE a.key = ANY (%s::text[]) AND w.target = a.target AND w.reference = a.reference
+        RETURNING a.key, w.status, w.type, w.value, w.reason""",
+    "decide": f"""
+        WITH o AS (
+            SELECT * FROM unnest(%(key)s::text[], %(attempt)s::int[], %(status)s::text[],
+                %(type)s::text[], %(value)s::bytea[], %(event_id)s::text[], %(reason)s::text[])
+                AS o (key, attempt, status, type, value, event_id, reason)),
+        settled AS (
+            UPDATE $s.workflow_action a
+            SET status = CASE WHEN o.status = 'failed' AND a.wanted > a.attempt
+                              AND NOT {UNDONE} THEN 'planned' ELSE o.status END,
+                attempt = CASE WHEN o.status = 'failed' AND NOT {UNDONE} THEN a.wanted
+                               ELSE a.attempt END,
+                result_type = o.type, result = o.value, result_event = o.event_id,
+                result_outcome = o.status, reason = o.reason, decided_by = %(who)s,
+                recorded = now(), lease_until = NULL, not_before = now(),
+                attempts = a.attempts || jsonb_build_object('epoch', a.epoch,
+                    'attempt', a.attempt, 'worker', %(by)s::text, 'began', a.dispatched,
+                    'ended', now(), 'outcome', o.status, 'reason', o.reason)
+            FROM o WHERE a.key = o.key AND a.status = ANY (%(open)s::text[])
+            RETURNING a.key, a.reply_to, a.instance_id, a.tenant, a.trace)
+        {RESULT}
+        SELECT s.key, s.reply_to, s.instance_id, s.tenant, o.event_id, o.type, o.value, o.attempt,
+               o.status, s.trace, true
+        FROM settled s JOIN o ON o.key = s.key WHERE s.reply_to <> ''
+        ON CONFLICT (event_id) DO NOTHING""",
+    "against": """
+        UPDATE $s.workflow_action a
+        SET contradicted = a.contradicted OR %(against)s,
+            attempts = a.attempts || jsonb_build_object('epoch', a.epoch, 'attempt', a.attempt,
+                'worker', %(by)s::text, 'ended', now(), 'outcome', %(status)s::text,
+                'reason', %(reason)s::text, 'late', true)
+        WHERE key = %(key)s AND (%(against)s OR jsonb_array_length(attempts) < 100)""",
+    "clear": """
+        UPDATE $s.workflow_action a
+        SET contradicted = false, decided_by = %(who)s,
+            attempts = a.attempts || jsonb_build_object('attempt', a.attempt, 'worker',
+                %(who)s::text, 'ended', now(), 'outcome', a.status, 'reason', %(reason)s::text)
+        WHERE key = %(key)s""",
+}
+
+
+class Standing(NamedTuple):
+    """A row, locked."""
+
+    key: str
+    attempt: int
+    epoch: int
+    status: Status
+    accepted: bool = False
+    run_out: bool | None = None
+    """Its lease is over; None: it has none."""
+    contradicted: bool = False
+
+
+def word_of(ending: Ending) -> Word:
+    """What a `Done`, `Declined`, `Incurable` or `NotDone` says, as a word.
+
+    Raises:
+        RecordError: The event cannot be encoded.
+        DefinitionError: Its type cannot be an event's.
+    """
+    if isinstance(ending, Done):
+        event = Succeeded(text="") if ending.event is None else ending.event
+        return _word(Status.SUCCEEDED, event, "")
+    if isinstance(ending, Declined):
+        return _word(Status.FAILED, ending.event, ending.reason)
+    after_ms = round(ending.retry_after_s * 1000) if isinstance(ending, NotDone) else 0
+    failed = Failed(
+        code=ending.code, text=bounded_text(ending.reason), retry=isinstance(ending, NotDone),
+        retry_after_ms=after_ms,
+    )  # fmt: skip
+    return _word(Status.FAILED, failed, ending.reason)
+
+
+def nothing_to_undo() -> Word:
+    """A compensation whose forward action was not done (P33)."""
+    text = "nothing to undo"
+    return Word(
+        status=Status.SUCCEEDED, type=SUCCEEDED.name,
+        value=SUCCEEDED.encode(Succeeded(text=text)), reason=text,
+    )  # fmt: skip
+
+
+def declared_failed(reason: str, *, retry: bool) -> Word:
+    """A person's word that certainly nothing happened."""
+    event = Failed(code="DECIDED", text=bounded_text(reason), retry=retry, retry_after_ms=0)
+    return Word(
+        status=Status.FAILED, type=FAILED.name, value=FAILED.encode(event), reason=reason
+    )  # fmt: skip
+
+
+def standing(connection: Connection, schema: str, key: str) -> Standing | None:
+    """The row of a key, locked until the end of the transaction."""
+    row = connection.execute(words(schema)["row"], [key]).fetchone()
+    if row is None:
+        return None
+    return Standing(row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6])
+
+
+def hear(
+    connection: Connection, schema: str, key: str, word: Word, by: str, epoch: int | None = None
+) -> Heard:
+    """Take the other side's word about a key.
+
+    Args:
+        connection: In a transaction.
+        schema: Where the tables stand.
+        key: Whose.
+        word: What is said.
+        by: Who heard it.
+        epoch: Of the call that it is about, where that is known.
+    """
+    row = standing(connection, schema, key)
+    if row is None:
+        return Heard.STRANGE
+    failed = word.status is Status.FAILED
+    stale = failed and epoch is not None and epoch != row.epoch
+    if row.status in _OPEN and not stale and not (failed and row.status is Status.PLANNED):
+        decide(connection, schema, [(row, word)], by, _OPEN)
+        return Heard.SETTLED
+    against = not stale and row.status not in _OPEN and row.status is not word.status
+    if row.status is not word.status:
+        values = {"key": key, "status": word.status, "reason": word.reason, "by": by}
+        connection.execute(words(schema)["against"], values | {"against": against})
+    return Heard.CONTRADICTS if against else Heard.KNOWN
+
+
+def answer(
+    connection: Connection, schema: str, target: str, reference: str, word: Word, by: str
+) -> Heard:
+    """Take an answer that bears the other side's reference; kept where no row bears it yet."""
+    sql = words(schema)
+    hold(connection, schema, {reference})
+    bearer = connection.execute(sql["bearer"], [target, reference]).fetchone()
+    if bearer is not None:
+        return hear(connection, schema, bearer[0], word, by, bearer[1])
+    kept = {
+        "target": target, "reference": reference, "status": word.status, "type": word.type,
+        "value": word.value, "reason": word.reason,
+    }  # fmt: skip
+    connection.execute(sql["keep"], kept)
+    return Heard.KEPT
+
+
+def hold(connection: Connection, schema: str, references: Collection[str]) -> None:
+    """Before rows come to bear references: answers that bear one of these wait."""
+    for each in sorted(references):
+        connection.execute(words(schema)["hold"], [each])
+
+
+def bear(connection: Connection, schema: str, keys: Sequence[str], by: str) -> list[str]:
+    """Rows bear their references from now on; gives those that an early answer settled."""
+    sql = words(schema)
+    connection.execute(sql["bear"], [keys])
+    early = connection.execute(sql["early"], [keys], binary=True).fetchall()
+    settled = []
+    for key, status, type_, value, reason in early:
+        word = Word(status=Status(status), type=type_, value=value, reason=reason)
+        if hear(connection, schema, key, word, by) is Heard.SETTLED:
+            settled.append(key)
+    return settled
+
+
+def decide(
+    connection: Connection,
+    schema: str,
+    words_: Sequence[tuple[Standing, Word]],
+    by: str,
+    open_: Collection[Status],
+    who: str = "",
+) -> None:
+    """Settle rows by words, with the events that tell it; the relay publishes them.
+
+    Args:
+        connection: In a transaction that has locked the rows.
+        schema: Where the tables stand.
+        words_: Rows, each once, with what is said of it.
+        by: Who records it.
+        open_: Rows of another status are left.
+        who: The person who decided.
+    """
+    values: dict[str, Any] = {
+        "key": [row.key for row, _ in words_],
+        "attempt": [row.attempt for row, _ in words_],
+        "status": [word.status for _, word in words_],
+        "type": [word.type for _, word in words_],
+        "value": [word.value for _, word in words_],
+        "event_id": [event_id_of(row.key, word.status, row.attempt) for row, word in words_],
+        "reason": [word.reason for _, word in words_],
+        "who": who,
+        "by": by,
+        "open": sorted(open_),
+    }
+    connection.execute(words(schema)["decide"], values)
+
+
+def clear(connection: Connection, schema: str, key: str, who: str, reason: str) -> None:
+    """A person has seen to a contradiction."""
+    values = {"key": key, "who": who, "reason": reason}
+    connection.execute(words(schema)["clear"], values)
+
+
+def event_id_of(key: str, status: Status, attempt: int) -> str:
+    """Id of the event that tells a result (P30)."""
+    if status is Status.SUCCEEDED:
+        return derived_id("result", key, Outcome.SUCCEEDED)
+    return derived_id("result", key, Outcome(status), str(attempt))
+
+
+def accepted(ended: Sequence[Ended]) -> list[Ended]:
+    """Those that the other side answers later."""
+    return [each for each in ended if each.reference and each.status is Status.IN_FLIGHT]
+
+
+@cache
+def words(schema: str) -> Mapping[str, bytes]:
+    """The statements by name."""
+    return filled(_TEXT, schema)
+
+
+def _word(status: Status, event: Any, reason: str) -> Word:
+    codec: Codec[Any] = codec_of(type(event))
+    return Word(
+        status=status, type=codec.name, value=codec.encode(event), reason=bounded_text(reason)
+    )  # fmt: skip
