@@ -177,7 +177,10 @@ class Scene:
             sleep(0.05)  # polls what another process does
 
     def stop(self, child: subprocess.Popen[bytes]) -> None:
-        """SIGTERM and a clean end."""
+        """SIGTERM and a clean end; a process that has not begun yet could not end cleanly."""
+        if child in self._children:  # what a test has adopted writes elsewhere
+            log = self.log / f"worker-{self._children.index(child)}.log"
+            self.until(lambda: not log.exists() or log.stat().st_size > 0, "the worker to begin")
         child.send_signal(signal.SIGTERM)
         code = child.wait(PATIENCE_S)
         assert code == 0, f"a worker ended with {code}\n{self.logs()}"
