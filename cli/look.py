@@ -158,7 +158,10 @@ def _from_rows(settings: Settings, tenant: str, instance: str, workflow: str) ->
     row = find(settings, tenant, instance, workflow)
     with telling.store_of(settings, "inspect") as store:
         known = {each.version: each.canonical for each in Upkeep(store).definitions(row.workflow)}
-    look = look_of_row(row, known.get(row.definition))
+    key = row.workflow, row.tenant, row.instance_id
+    with telling.queries_of(settings) as queries:
+        timers, actions = queries.timers(*key), queries.actions(*key)
+    look = look_of_row(row, known.get(row.definition), timers, actions)
     return Told(look, _history(settings, row.workflow, (row.tenant, instance)))
 
 

@@ -25,7 +25,7 @@ from refold.processors.status import run_status
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.model import EventRow, content_hash
-from refold.snapshots.queries import EventView, InstanceView
+from refold.snapshots.queries import ActionView, EventView, InstanceView, TimerView
 from refold.snapshots.store import PostgresStore
 from refold.snapshots.upkeep import Upkeep
 from refold.topics.facts import topic_facts
@@ -246,12 +246,19 @@ def look_of(
     )
 
 
-def look_of_row(row: InstanceView, canonical: str | None) -> Look:
+def look_of_row(
+    row: InstanceView,
+    canonical: str | None,
+    timers: Sequence[TimerView] = (),
+    actions: Sequence[ActionView] = (),
+) -> Look:
     """An instance row for people, without the definition's code.
 
     Args:
         row: Of `refold_v1.instances`.
         canonical: Canonical JSON of its definition, where it is known: gives `accepts`.
+        timers: Of `refold_v1.timers`; likewise the actions.
+        actions: Those that are open.
     """
     parked = None
     if row.failure_code:
@@ -271,9 +278,30 @@ def look_of_row(row: InstanceView, canonical: str | None) -> Look:
         context=row.context,
         accepts=() if canonical is None or ended else _accepted(canonical, row.state),
         parked=parked,
+        timers=tuple(map(_timer, timers)),
+        actions=tuple(map(_action, actions)),
         last_offset=row.last_offset,
         last_source=row.last_source,
         last_id=row.last_id,
+    )
+
+
+def _timer(row: TimerView) -> ShownTimer:
+    return ShownTimer(
+        id=row.id, name=row.name, due_ms=_ms(row.due), attempt=row.attempt, key=row.key
+    )
+
+
+def _action(row: ActionView) -> ShownAction:
+    return ShownAction(
+        key=row.key,
+        action=row.action,
+        target=row.target,
+        state=row.state,
+        direction=row.direction,
+        attempt=row.attempt,
+        status=row.status,
+        since_ms=_ms(row.since),
     )
 
 

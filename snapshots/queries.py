@@ -101,6 +101,38 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     alarm: str
 
 
+class TimerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `refold_v1.timers`: one that is armed."""
+
+    workflow: str
+    tenant: str
+    instance_id: str
+    id: str
+    name: str
+    state: str
+    attempt: int
+    """Of the action that it tries again; 1 for a timer of the state."""
+    due: datetime
+    key: str
+    """Of that action; empty for a timer of the state."""
+
+
+class ActionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `refold_v1.actions`: one that is open."""
+
+    workflow: str
+    tenant: str
+    instance_id: str
+    key: str
+    action: str
+    state: str
+    direction: str
+    attempt: int
+    status: str
+    since: datetime
+    target: str
+
+
 class ParkedView(msgspec.Struct, frozen=True, kw_only=True):
     """A parked instance, and the record that parked it."""
 
@@ -182,6 +214,16 @@ class Queries:
         }
         keys = ("tenant", "instance_id")
         return self._page("instances", InstanceView, wanted, keys, after, limit)
+
+    def timers(self, workflow: str, tenant: str, instance_id: str) -> Sequence[TimerView]:
+        """Armed timers of an instance in the order in which they ring, at most `PAGE_MOST`."""
+        wanted = {"workflow": workflow, "tenant": tenant, "instance_id": instance_id}
+        return self._page("timers", TimerView, wanted, ("due", "id"), None, PAGE_MOST)
+
+    def actions(self, workflow: str, tenant: str, instance_id: str) -> Sequence[ActionView]:
+        """Open actions of an instance, the oldest first, at most `PAGE_MOST`."""
+        wanted = {"workflow": workflow, "tenant": tenant, "instance_id": instance_id}
+        return self._page("actions", ActionView, wanted, ("since", "key"), None, PAGE_MOST)
 
     def history(
         self,

@@ -16,16 +16,16 @@ DROP VIEW $views.actions;
 
 CREATE VIEW $views.timers AS
 SELECT i.workflow, i.tenant, i.instance_id, t.id, t.name, i.state, t.attempt,
-       to_timestamp(t.due_ms / 1000.0) AS due
+       to_timestamp(t.due_ms / 1000.0) AS due, coalesce(t.key, '') AS key
 FROM $schema.workflow_instance i
 CROSS JOIN LATERAL jsonb_to_recordset(i.timers)
-    AS t (id text, name text, attempt integer, due_ms bigint);
+    AS t (id text, name text, attempt integer, due_ms bigint, key text);
 
 CREATE VIEW $views.actions AS
 SELECT i.workflow, i.tenant, i.instance_id, a.key, a.action, a.state,
        a.direction, a.attempt, a.status, to_timestamp(a.since_ms / 1000.0) AS since,
-       NULL::text AS failure_code, NULL::text AS failure_text
+       NULL::text AS failure_code, NULL::text AS failure_text, a.target
 FROM $schema.workflow_instance i
 CROSS JOIN LATERAL jsonb_to_recordset(i.actions)
     AS a (key text, action text, state text, direction text, attempt integer, status text,
-          since_ms bigint);
+          since_ms bigint, target text);

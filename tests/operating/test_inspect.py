@@ -3,12 +3,16 @@
 import json
 
 import pytest
+from tests.kafka.worker.waits import WAIT, Asked
 from tests.operating.conftest import Run
 from tests.operating.world import SPEC, World
 
 from refold.examples.order.graph import OrderPlaced, Reserved
+from refold.schemas.codec import codec_of
 from refold.snapshots.model import content_hash
 from refold.testing.driver import Driver
+from refold.topics.records import event_headers
+from refold.topics.specs import create, workflow_specs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -131,3 +135,34 @@ def test_an_id_that_two_tenants_have_asks_for_the_tenant(placed: World, refold: 
     assert code == 2
     assert "acme/o-1 of order, shop/o-1 of order" in told
     assert "--tenant" in told
+
+
+def test_what_an_instance_waits_for_is_told_from_rows_and_from_the_log_alike(
+    world: World, refold: Run
+) -> None:
+    create(world.admin, workflow_specs(world.namespace, "wait", ["wait"], 1))
+    due = 1_900_000_000_000
+    asked = codec_of(Asked)
+    producer = world.producer()
+    producer.produce(
+        f"{world.namespace}.wait.events",
+        asked.encode(Asked(due, due + 5)),
+        b"w-1",
+        headers=event_headers("a1", "/shop", asked.name, "acme"),
+    )
+    assert producer.flush(30) == 0
+    with world.working(WAIT):
+        world.until(lambda: bool(world.sql("SELECT id FROM refold_v1.timers")), "the timers")
+    looks = []
+    for more in ((), ("--tenant", "acme", "-d", "tests.kafka.worker.waits:wait")):
+        code, told, said = refold("inspect", "w-1", "--workflow", "wait", "--json", *more)
+        assert code == 0, said
+        looks.append(json.loads(told)["instance"])
+    assert looks[0]["seen_in"] == "rows"
+    assert looks[0]["timers"] == looks[1]["timers"]
+    assert [(each["name"], each["due_ms"]) for each in looks[0]["timers"]] == [
+        ("remind", due),
+        ("close", due + 5),
+    ]
+    _, text, _ = refold("inspect", "w-1", "--workflow", "wait")
+    assert "remind: due 2030-03-17 17:46:40" in text

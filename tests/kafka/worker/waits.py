@@ -70,7 +70,8 @@ def graph() -> StateGraph[Wait]:
     return made
 
 
-WAIT = Workflow("wait", [graph()])
+wait = graph()
+WAIT = Workflow("wait", [wait])
 
 
 def add_wait(stage: Stage) -> None:
