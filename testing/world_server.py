@@ -210,7 +210,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """One request; without an answer where the line breaks."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # who called died in the middle of it
+            self.close_connection = True
+            return
         try:
             self._answer(200, msgspec.json.encode(self._said(self.path.split("/")[1:], body)))
         except LineDead:

@@ -28,7 +28,7 @@ EXECUTOR = "refold.examples.travel.executor:travel"
 PARTITIONS = 4
 EACH = 2
 """Worker processes, and executor processes."""
-STALLED_S = 90.0
+STALLED_S = 240.0
 """A run that ends no trip for so long has failed."""
 ENDS = ("booked", "undone")
 BAD = Manners(
@@ -41,7 +41,7 @@ BAD = Manners(
     late=0.005,
     late_s=3.0,
     visible_after_s=0.5,
-    cannot_tell=0.2,
+    cannot_tell=0.1,
 )
 WORLD = {
     "hotel": BAD,
