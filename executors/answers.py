@@ -93,6 +93,11 @@ class Answers:
                 break  # what follows must not overtake it: the relay takes all of them
         self._woken.set()
 
+    def look(self) -> None:
+        """Somebody has left a result just now."""
+        self._relay_s = 0.0
+        self._woken.set()
+
     def acknowledged(self) -> list[str]:
         """Ids of events that Kafka has, to be forgotten; the caller sees to it."""
         with self._lock:

@@ -149,17 +149,22 @@ async def asked(claimed: Claimed, action: Action, asking: Awaitable[Any]) -> End
     Args:
         claimed: The row.
         action: Its action.
-        asking: Brings the answer.
+        asking: Brings the answer; an exception is brought as a value.
     """
     try:
-        answer = await asyncio.wait_for(asking, action.deadline_s)
-    except BaseException as error:  # not asked is not told
-        return End(claimed, unknown(claimed, f"asking: {_said(error)}"), Sign.DOWN)
+        answer: Any = await asyncio.wait_for(asking, action.deadline_s)
+    except (TimeoutError, asyncio.CancelledError):
+        answer = TimeoutError(f"no answer within {action.deadline_s:g} s")
     if isinstance(answer, Done):
         return End(claimed, succeeded(claimed, answer), Sign.ANSWERED)
     if isinstance(answer, Undone):
         return End(claimed, _undone(claimed, action), Sign.ANSWERED)
-    reason = answer.reason if isinstance(answer, CannotTell) else f"it answered {answer!r:.80}"
+    if isinstance(answer, CannotTell):
+        reason = answer.reason
+    elif isinstance(answer, BaseException):  # not asked is not told
+        reason = f"asking: {_said(answer)}"
+    else:
+        reason = f"asked, it answered {answer!r:.80}"
     return End(claimed, unknown(claimed, reason or "the other side cannot tell"), Sign.DOWN)
 
 

@@ -37,6 +37,7 @@ class Claimer:
         ledger: Where they are.
         lanes: Gives the slots.
         schemas: Decodes what was claimed.
+        relay: Publishes what was answered in claiming.
         start: Begins calls.
         ended: Gets the end of rows that cannot be called.
 
@@ -50,6 +51,7 @@ class Claimer:
         ledger: Ledger,
         lanes: Lanes,
         schemas: Schemas,
+        relay: Callable[[], None],
         start: Callable[[Iterable[Started]], None],
         ended: Callable[[End], None],
     ) -> None:
@@ -58,18 +60,26 @@ class Claimer:
         self._ledger = ledger
         self._lanes = lanes
         self._schemas = schemas
+        self._relay = relay
         self._start = start
         self._ended = ended
         self._stopping = Event()
         self._woken = Event()
         self._lock = Lock()
+        self._undoing = False
         self.waiting = 0
         """Rows that this process has planned and that have not begun, as far as it knows."""
 
-    def wait_for(self, rows: int) -> None:
-        """So many rows were planned and wait."""
+    def wait_for(self, rows: int, *, undoing: bool = False) -> None:
+        """So many rows were planned and wait.
+
+        Args:
+            rows: How many.
+            undoing: Some of them undo others: where there is nothing to undo, claiming says so.
+        """
         with self._lock:
             self.waiting += rows
+            self._undoing |= undoing
         self._woken.set()
 
     def wake(self) -> None:
@@ -106,6 +116,9 @@ class Claimer:
             self._give_back(slots)
             _LOG.warning("planned actions are not claimed yet", error=str(away))
             return 0
+        if self._undoing:
+            self._undoing = False
+            self._relay()
         for each in claimed:
             slots[each.type] -= 1
         self._give_back(slots)

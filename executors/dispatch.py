@@ -34,7 +34,7 @@ from refold.executors.model import Claimed
 from refold.executors.outcome import CannotTell
 from refold.executors.threads import Threads
 from refold.executors.truth import Local, Queryable
-from refold.schemas.errors import ServerError
+from refold.schemas.errors import RefoldError
 
 _LOG = structlog.get_logger("refold.dispatch")
 LEASE_MARGIN_S: Final = 5.0
@@ -203,15 +203,19 @@ class Dispatch:
         task.add_done_callback(self._asking.discard)
 
     async def _answer(self, claimed: Claimed, action: Action, command: Any) -> Any:
-        """What the other side says."""
+        """What the other side says; an exception is a value here, for some would end the loop."""
         if not isinstance(action.truth, Queryable):
             return CannotTell("nobody can be asked")
         reconcile, call = action.truth.reconcile, call_of(claimed, action)
-        if asyncio.iscoroutinefunction(reconcile):
+        if not asyncio.iscoroutinefunction(reconcile):
+            answer: Future[Any] = Future()
+            answer.set_running_or_notify_cancel()  # who asked may stop waiting, not take it back
+            self._threads.run(lambda: answer.set_result(_answered(reconcile, command, call)))
+            return await asyncio.wrap_future(answer)
+        try:
             return await reconcile(command, call)
-        answer: Future[Any] = Future()
-        self._threads.run(lambda: _into(answer, reconcile, command, call))
-        return await asyncio.wrap_future(answer)
+        except BaseException as error:
+            return error
 
     def _begin(self, tasks: Iterable[tuple[_Flight, Any]]) -> None:
         for flight, command in tasks:
@@ -230,7 +234,7 @@ class Dispatch:
                 claimed,
                 lambda connection: perform_local(claimed, action, call, command, connection),
             )
-        except ServerError as away:
+        except RefoldError as away:
             # Whether it was committed, the row knows: planned again when its lease is over.
             _LOG.warning("a local action is not recorded yet", key=claimed.key, error=str(away))
             told = None
@@ -271,8 +275,8 @@ class Dispatch:
             flight.task.cancel()
 
 
-def _into(answer: "Future[Any]", reconcile: Callable[..., Any], command: Any, call: Call) -> None:
+def _answered(reconcile: Callable[..., Any], command: Any, call: Call) -> Any:
     try:
-        answer.set_result(reconcile(command, call))
+        return reconcile(command, call)
     except BaseException as error:
-        answer.set_exception(error)
+        return error

@@ -59,6 +59,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Records that were no commands."""
     clashes: int
     """Keys that came again with another request."""
+    contradictions: int
+    """Ends that came too late, or against what stands."""
     lost: Mapping[str, int]
     """Partition → commands that the log had lost before they were planned."""
     run_out: int
@@ -143,6 +145,7 @@ class Health:
             planned=intake.planned,
             rejected=intake.rejected,
             clashes=intake.clashes,
+            contradictions=self._recorder.contradictions,
             lost={str(each): count for each, count in intake.lost.items()},
             run_out=scanner.run_out,
             ends=dict(self._recorder.ends),
@@ -184,6 +187,7 @@ class StatusCollector(Collector):
             ("commands", "Commands that were planned.", status.planned),
             ("rejected", "Records that were no commands.", status.rejected),
             ("clashes", "Keys that came again with another request.", status.clashes),
+            ("contradictions", "Ends against what stands.", status.contradictions),
             ("run_out", "Leases that were found run out.", status.run_out),
         ):
             yield CounterMetricFamily(f"refold_executor_{name}", text, value=count)

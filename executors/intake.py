@@ -270,7 +270,8 @@ class Intake:
                 started.append(Started(claimed, batch.commands[intent.key], claimed_s))
         self._dispatch.start(started)
         if left:
-            self._claimer.wait_for(left)
+            undoing = any(each.direction == COMPENSATE for each in batch.intents)
+            self._claimer.wait_for(left, undoing=undoing)
         for key in planned.clashes:
             _LOG.error("a key came again with another request: refused", key=key)
         self.planned += len(batch.intents) + len(batch.forgotten)

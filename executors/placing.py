@@ -43,6 +43,7 @@ class Placing:
         self.joined = False
         self.lost: dict[int, int] = {}
         """Partition → commands that were removed from the log before they were planned."""
+        self._target = target
         self._ledger = ledger
         self._admin: AdminClient = opened(AdminClient, admin_config(settings))
         self._topic_id = ""
@@ -120,8 +121,20 @@ class Placing:
         else:
             self._committed[partition] = max(0, committed.offset)
         wanted = known[1] if known is not None else 0
+        if self._committed[partition] > wanted:
+            self._tell_restored(partition, wanted)
         first, end = bounds_of(consumer, self.topic, partition)
         return self._inside(partition, wanted, first, end, fresh=known is None)
+
+    def _tell_restored(self, partition: int, position: int) -> None:
+        """The ledger is older than the group's offset: what it says is planned may be done."""
+        doubtful = self._ledger.distrust(self._target, partition)
+        _LOG.error(
+            "the ledger knows less than the group has passed: it was restored. What it has planned"
+            " or forgotten below the group's offset counts as unknown",
+            partition=partition, position=position, committed=self._committed[partition],
+            doubtful=doubtful,
+        )  # fmt: skip
 
     def _inside(self, partition: int, wanted: int, first: int, end: int, *, fresh: bool) -> int:
         if first <= wanted <= end or fresh:

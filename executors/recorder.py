@@ -6,7 +6,7 @@ unknown, and the end that is held here settles it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final
@@ -16,6 +16,7 @@ import structlog
 from refold.executors.answers import Answers, result_of
 from refold.executors.calls import End
 from refold.executors.ledger import Ledger
+from refold.executors.model import Ended
 from refold.processors.health import BACK
 from refold.schemas.errors import ServerError
 
@@ -46,6 +47,7 @@ class Recorder:
         self._stopping = Event()
         self.backlog = 0
         """Ends that the ledger has not taken yet."""
+        self.contradictions = 0
         self.ends: Counter[str] = Counter()
         """Ends that were recorded, as `<action>/<status>`."""
         self.away = ""
@@ -100,6 +102,7 @@ class Recorder:
                 self._answers.keep(gone)
                 self._tell_away(away)
                 return False
+            self._tell_contradictions(settled.contradictions)
             self._answers.publish(
                 [
                     result_of(claimed, ended)
@@ -113,6 +116,14 @@ class Recorder:
             self._settled(several)
         self._tell_back()
         return True
+
+    def _tell_contradictions(self, ends: Sequence[Ended]) -> None:
+        for each in ends:
+            self.contradictions += 1
+            _LOG.error(
+                "said too late, or against what stands: kept, and not told",
+                key=each.key, attempt=each.attempt, said=each.status, reason=each.reason,
+            )  # fmt: skip
 
     def _tell_away(self, error: ServerError) -> None:
         self.away = str(error.code)

@@ -68,8 +68,8 @@ class Service:
             actions, self._lanes, self._ledger, self._recorder.put, self._recorded
         )
         self._claimer = Claimer(
-            target, actions, self._ledger, self._lanes, self._schemas, self._dispatch.start,
-            self._recorder.put,
+            target, actions, self._ledger, self._lanes, self._schemas, self._answers.look,
+            self._dispatch.start, self._recorder.put,
         )  # fmt: skip
         self._scanner = Scanner(
             target, actions, self._ledger, self._lanes, self._schemas, self._dispatch,
@@ -101,6 +101,10 @@ class Service:
         try:
             loop.run_until_complete(self._work())
         finally:
+            for each in (
+                self._intake, self._claimer, self._scanner, self._recorder, self._answers,
+            ):  # fmt: skip
+                each.stop()  # whatever ended the loop, nothing goes on behind it
             loop.close()
             self._schemas.close()
             self._ledger.close()

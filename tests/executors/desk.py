@@ -6,14 +6,15 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep, time
 from typing import Any, NamedTuple
 
 import psycopg
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -25,6 +26,7 @@ from refold.processors.engine_events import ENGINE
 from refold.processors.keys import compensate_key, key_of
 from refold.schemas.codec import codec_of
 from refold.schemas.envelope import EventRecord
+from refold.testing.servers import Kafka
 from refold.topics.records import CommandWriter
 from refold.topics.settings import Settings, load_settings
 from refold.topics.specs import create, workflow_specs
@@ -164,6 +166,16 @@ class Desk:
         assert [each.outcome for each in found] == list(outcomes), found
         return found
 
+    def until_all_done(self, keys: Iterable[str]) -> None:
+        """Wait until the last word about each of these is that it is done."""
+        wanted = set(keys)
+
+        def done() -> bool:
+            last = {each.key: each.outcome for each in self.once()}
+            return all(last.get(key) == "succeeded" for key in wanted)
+
+        self.until(done, f"{len(wanted)} actions to be done")
+
     # the ledger
 
     def sql(self, text: str, *values: object) -> list[Any]:
@@ -284,3 +296,21 @@ def _heard(message: Any) -> Heard:
         text("ce_id"), text("idempotency-key"), text("ce_source"),
         codec.decode(message.value()) if codec is not None else None,
     )  # fmt: skip
+
+
+DeskOf = Callable[[int], Desk]
+
+
+@pytest.fixture
+def desk_of(kafka: Kafka, database: str) -> Iterator[DeskOf]:
+    """Makes the test's desk, with so many partitions."""
+    with ExitStack() as stack:
+        yield lambda partitions: stack.enter_context(
+            closing(Desk(kafka.bootstrap, database, partitions=partitions))
+        )
+
+
+@pytest.fixture
+def desk(desk_of: DeskOf) -> Desk:
+    """A desk with one partition."""
+    return desk_of(1)

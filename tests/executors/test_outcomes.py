@@ -31,7 +31,8 @@ HANDLERS: dict[str, tuple[Callable[[], Any], str, str, dict[str, Any]]] = {
     "nothing": (lambda: None, "succeeded", "succeeded", {"text": ""}),
     "already": (lambda: Done(Paid(reference="r"), already=True), "succeeded", "succeeded", {}),
     "declined": (
-        raiser(Declined(PayDeclined(reason="no funds"))), "failed", "failed", {"reason": "no funds"},
+        raiser(Declined(PayDeclined(reason="no funds"))), "failed", "failed",
+        {"reason": "no funds"},
     ),
     "not done": (
         raiser(NotDone("later", 2.5)), "failed", "failed",
@@ -56,7 +57,7 @@ HANDLERS: dict[str, tuple[Callable[[], Any], str, str, dict[str, Any]]] = {
     "500": (status(500), "unknown", "unknown", {}),
     "502": (status(502), "unknown", "unknown", {}),
     "504": (status(504), "unknown", "unknown", {}),
-    "ValueError": (raiser(ValueError("a bug")), "unknown", "unknown", {"text": "ValueError: a bug"}),
+    "ValueError": (raiser(ValueError("bug")), "unknown", "unknown", {"text": "ValueError: bug"}),
     "KeyError": (raiser(KeyError("x")), "unknown", "unknown", {}),
     "MemoryError": (raiser(MemoryError()), "unknown", "unknown", {"text": "MemoryError"}),
     "SystemExit": (raiser(SystemExit(1)), "unknown", "unknown", {}),
@@ -65,7 +66,7 @@ HANDLERS: dict[str, tuple[Callable[[], Any], str, str, dict[str, Any]]] = {
     "ConnectionResetError": (raiser(ConnectionResetError("dead")), "unknown", "unknown", {}),
     "TimeoutError": (raiser(TimeoutError()), "unknown", "unknown", {}),
     "unencodable": (lambda: Paid(reference=7), "unknown", "unknown", {}),  # type: ignore[arg-type]
-    "no event": (lambda: object(), "unknown", "unknown", {}),
+    "no event": (object, "unknown", "unknown", {}),
     "a command": (lambda: Pay(amount=1), "unknown", "unknown", {}),
 }  # fmt: skip
 
