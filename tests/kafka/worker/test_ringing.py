@@ -6,6 +6,7 @@ import pytest
 from tests.kafka.worker.conftest import StageOf
 from tests.kafka.worker.stage import Stage, header
 from tests.kafka.worker.waits import (
+    PAY,
     WAIT,
     Answered,
     Asked,
@@ -15,7 +16,10 @@ from tests.kafka.worker.waits import (
     rung,
 )
 
+from refold.processors.engine_events import FAILED, Failed
+from refold.schemas.envelope import Answer, Outcome
 from refold.schemas.errors import Code, UsageError
+from refold.topics.records import event_headers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -112,6 +116,33 @@ def test_rows_and_views_show_what_an_instance_waits_for(one: Stage) -> None:
     assert found == [
         ("wait", "acme", "a", "remind", "open", 1, due),
         ("wait", "acme", "a", "close", "open", 1, due + 5),
+    ]
+
+
+def test_a_failed_attempt_is_asked_for_again_by_a_timer(one: Stage) -> None:
+    """A retry's pause is a timer on the log; the last failure moves the graph."""
+    add_wait(one, "pay")
+    with one.working(PAY):
+        one.put(("a", "begin", Asked(remind=0, close=0)), workflow="pay")
+        for attempt in (1, 2, 3):
+            one.until(lambda: len(attempts(one)) == attempt, "an attempt")  # noqa: B023
+            key, told = attempts(one)[-1]
+            assert told == attempt
+            answer = Answer(key, attempt, Outcome.FAILED)
+            headers = event_headers(
+                f"no-{attempt}", "/refold/executor/pay", FAILED.name, "acme", answer=answer
+            )
+            value = FAILED.encode(Failed("DECLINED", "no", retry=True, retry_after_ms=0))
+            one.put_raw(b"a", value, headers, workflow="pay")
+        one.until(lambda: one.states("pay") == {"a": "given_up"}, "the end")
+    assert len({key for key, _ in attempts(one)}) == 1
+
+
+def attempts(stage: Stage) -> list[tuple[str, int]]:
+    """Key and attempt of every command, in log order."""
+    return [
+        (header(each, "idempotency-key"), int(header(each, "ce_attempt")))
+        for each in stage.committed("commands", "pay")
     ]
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Message
 from tests.kafka.worker.stage import Stage, header
 
-from refold import ANY, Command, Context, Event, Late, StateGraph, replace
+from refold import ANY, Command, Context, Event, Late, Retry, StateGraph, failed, replace
 from refold.processors.definition import Workflow
 from refold.processors.engine_events import TIMER, Rung
 from refold.topics.specs import create, workflow_specs
@@ -74,9 +74,9 @@ wait = graph()
 WAIT = Workflow("wait", [wait])
 
 
-def add_wait(stage: Stage) -> None:
+def add_wait(stage: Stage, workflow: str = "wait") -> None:
     """Create the topics of the workflow."""
-    create(stage.admin, workflow_specs(stage.namespace, "wait", ["wait"], stage.partitions))
+    create(stage.admin, workflow_specs(stage.namespace, workflow, [workflow], stage.partitions))
 
 
 def rung(stage: Stage) -> list[tuple[Message, Rung]]:
@@ -100,3 +100,31 @@ def closed(stage: Stage) -> int:
     """Instances whose row says that they are closed."""
     (found,) = stage.sql("SELECT count(*) FROM refold.workflow_instance WHERE state = 'closed'")
     return int(found[0])
+
+
+class Charge(Command):
+    amount: int
+
+
+class Charged(Event):
+    receipt: str
+
+
+def charge(_: Wait, __: Event) -> Charge:
+    return Charge(amount=7)
+
+
+def paying() -> StateGraph[Wait]:
+    """Asks for an action that is tried again after failures that did nothing."""
+    made = StateGraph("pay", version=1, context=Wait, initial="new", tenant="acme")
+    made.on("new", Asked, to="charging")
+    made.enter("charging", send=charge)
+    made.command(Charge, target="pay", answers=(Charged,), retry=Retry(attempts=3, first_s=0.05))
+    made.on("charging", Charged, to="charged")
+    made.on("charging", failed(Charge), to="given_up")
+    made.final("charged", late={ANY: Late.RECORD})
+    made.final("given_up", late={ANY: Late.RECORD})
+    return made
+
+
+PAY = Workflow("pay", [paying()])
