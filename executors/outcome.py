@@ -13,6 +13,8 @@ here say that it did not; everything else that can happen to a call means unknow
     anything else                time-out, lost line, a bug            unknown
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -170,6 +172,24 @@ def refused(status: int, reason: str = "", retry_after: str | None = None) -> No
     if 400 <= status < 500 and status != 408:
         raise Incurable(f"HTTP_{status}", text)
     raise AnswerLostError(text)
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Around the opening of a connection, before anything is sent on it: failing, nothing happened.
+
+        with connecting():
+            line = socket.create_connection(address, timeout=2)
+
+    A client that tries again by itself must not stand here: its first try may have been done.
+
+    Raises:
+        Unavailable: The line could not be opened.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"not reached: {error}", code="NOT_REACHED") from error
 
 
 def retry_after_s(header: str | None) -> float:
