@@ -1,0 +1,186 @@
+"""One run of W2 each: the bare loop of three scripts, the product, or the same job in DBOS.
+
+Law of this module: the rate is the number of commands that stand on the topic between two moments
+at which the number in flight was kept, over the time between them; a run in which a key is
+missing, doubled or wrong, or an instance does not end exactly once, has the rate zero.
+"""
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka.admin import AdminClient
+
+from bench import readback
+from bench.limits import w2_wire
+from bench.processes import ROOT, Process, module, running
+from bench.product import REFOLD, STOP_TIMEOUT_S
+from bench.servers import Servers
+from refold.executors.migrate import migrate_ledger
+from refold.snapshots.migrate import migrate
+from refold.topics.specs import create, workflow_specs
+
+PARTITIONS = 4
+LOGS = ROOT / "bench" / "results" / "tmp"
+RUN_TIMEOUT_S = 240.0
+
+
+class Load(NamedTuple):
+    """What the starter does."""
+
+    in_flight: int
+    seconds: float = 10.0
+    warm_s: float = 2.0
+    watch: bool = False
+
+
+class Steps(NamedTuple):
+    """One run."""
+
+    rate: float
+    """Steps a second; zero when the result was wrong."""
+    p50_ms: float
+    """Of a step where the load watched, else of a whole instance."""
+    p99_ms: float
+    cpu_us: Mapping[str, float]
+    """Processor time of each process a step, start-up included, in microseconds."""
+    fault: str = ""
+
+
+@contextmanager
+def place(servers: Servers) -> Iterator[tuple[str, str]]:
+    """Topics of W2 and an empty database for one run: (namespace, dsn)."""
+    namespace = f"w2-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    specs = workflow_specs(namespace, "w2", ["w2", w2_wire.ENDS], PARTITIONS)
+    create(admin, specs)
+    with ExitStack() as stack:
+        dsn = servers.new_database()
+        stack.callback(servers.drop_database, dsn)
+        stack.callback(_delete, admin, [each.name for each in specs])
+        yield namespace, dsn
+
+
+def _delete(admin: AdminClient, names: list[str]) -> None:
+    for done in admin.delete_topics(names).values():
+        done.exception(30)
+
+
+def of_product(servers: Servers, load: Load) -> Steps:
+    """One worker and one executor with their default settings."""
+    with place(servers) as (namespace, dsn):
+        migrate(dsn)
+        migrate_ledger(dsn)
+        environment = {
+            "REFOLD_NAMESPACE": namespace,
+            "REFOLD_KAFKA_BOOTSTRAP": servers.bootstrap,
+            "REFOLD_POSTGRES_DSN": dsn,
+        }
+        commands = {
+            "worker": [REFOLD, "worker", "bench.w2:w2"],
+            "executor": [REFOLD, "executor", "bench.w2:executor"],
+        }
+        return _steps(servers, namespace, load, commands, environment)
+
+
+def of_limit(servers: Servers, load: Load) -> Steps:
+    """The three plain scripts."""
+    with place(servers) as (namespace, _):
+        where = ("--bootstrap", servers.bootstrap, "--namespace", namespace, "--name")
+        commands = {
+            each: module(f"bench.limits.w2_{each}", *where, f"{namespace}-{each}")
+            for each in ("engine", "executor")
+        }
+        return _steps(servers, namespace, load, commands, {})
+
+
+def _steps(
+    servers: Servers,
+    namespace: str,
+    load: Load,
+    commands: Mapping[str, list[str]],
+    environment: Mapping[str, str],
+) -> Steps:
+    with ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(running(command, LOGS / f"w2-{name}", environment))
+            for name, command in commands.items()
+        }
+        line, fault = start(servers.bootstrap, namespace, load)
+        cpu_s = {}
+        for name, process in processes.items():
+            cpu_s[name], stopped = _stop(process)
+            fault = fault or (f"{name}: {stopped}" if stopped else "")
+    if not line:
+        return Steps(0.0, 0.0, 0.0, {}, fault)
+    counted, wrong = judge(servers.bootstrap, namespace, line)
+    fault = fault or wrong
+    seconds = (line["until_ms"] - line["since_ms"]) / 1000
+    of = "step" if load.watch else "life"
+    steps = line["started"] * w2_wire.STEPS
+    return Steps(
+        0.0 if fault else counted / seconds,
+        line[f"{of}_p50_ms"],
+        line[f"{of}_p99_ms"],
+        {name: spent / steps * 1e6 for name, spent in cpu_s.items()},
+        fault,
+    )
+
+
+def start(bootstrap: str, namespace: str, load: Load) -> tuple[dict[str, Any], str]:
+    """Runs the starter; returns its line, empty where there is none, and what went wrong."""
+    command = module(
+        "bench.limits.w2_starter",
+        *("--bootstrap", bootstrap, "--namespace", namespace),
+        *("--in-flight", str(load.in_flight), "--seconds", str(load.seconds)),
+        *("--warm", str(load.warm_s), *(["--watch"] if load.watch else [])),
+    )
+    with running(command, LOGS / "w2-starter") as process:
+        ended = process.wait(RUN_TIMEOUT_S)
+    if ended.code:
+        return {}, f"starter: exit {ended.code}: {ended.error[-300:]}"
+    line: dict[str, Any] = json.loads(ended.output)
+    if line["left"]:
+        return line, f"{line['left']} instances of {line['started']} did not end"
+    return line, f"{line['twice']} instances ended twice" if line["twice"] else ""
+
+
+def _stop(process: Process) -> tuple[float, str]:
+    if not process.is_running():
+        return 0.0, f"ended: {process.last_words()}"
+    process.signal(signal.SIGTERM)
+    ended = process.wait(STOP_TIMEOUT_S)
+    return ended.cpu_s, f"exit {ended.code}: {ended.error[-300:]}" if ended.code else ""
+
+
+def judge(bootstrap: str, namespace: str, line: Mapping[str, Any]) -> tuple[int, str]:
+    """Reads the commands back: how many count, and what is wrong with them."""
+    counted = records = 0
+    keys: set[bytes] = set()
+    for message in readback.messages(bootstrap, w2_wire.commands_topic(namespace)):
+        keys.add(dict(message.headers())["idempotency-key"])
+        records += 1
+        counted += line["since_ms"] <= message.timestamp()[1] < line["until_ms"]
+    want = {
+        key.encode()
+        for number in range(line["started"])
+        for key in w2_wire.expected_keys(f"w2-{number:07d}")
+    }
+    if records != len(want):
+        return counted, f"{records} commands, expected {len(want)}"
+    return counted, "" if keys == want else f"wrong set of keys ({len(keys)} different)"
+
+
+def pair_from_environment() -> Servers:
+    """Servers that the environment names."""
+    return Servers(os.environ["REFOLD_KAFKA_BOOTSTRAP"], os.environ["REFOLD_POSTGRES_DSN"], "env")
+
+
+def logs() -> Path:
+    """Folder of the processes' outputs."""
+    return LOGS
