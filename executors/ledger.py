@@ -24,7 +24,9 @@ from refold.executors.model import (
     Status,
     Wanted,
 )
+from refold.executors.recording import DEADLINE_S, Recording
 from refold.executors.statements import SCHEMA, statements
+from refold.executors.truth import Truth
 from refold.executors.words import Ending
 from refold.processors.engine_events import UNKNOWN, Unknown
 from refold.schemas.canonical import hash16
@@ -52,13 +54,13 @@ class Ledger:
 
     def __init__(self, dsn: str, worker: str, schema: str = SCHEMA) -> None:
         self.worker = worker
-        self._schema = schema
+        self.schema = schema
         self._sql = statements(schema)
-        self._runner = Runner(Sessions(dsn, f"refold:executor:{worker}"))
+        self.runner = Runner(Sessions(dsn, f"refold:executor:{worker}"))
 
     def close(self) -> None:
         """Close the connections."""
-        self._runner.sessions.close()
+        self.runner.sessions.close()
 
     def plan(
         self,
@@ -78,6 +80,7 @@ class Ledger:
         """
         columns = _columns(intents, Intent)
         columns["request_hash"] = [hash16(each.request) for each in intents]
+        columns["trace"] = [_storable(each.trace) for each in intents]
         columns |= {"status": status, "worker": self.worker}
         higher = any(each.attempt > 1 for each in intents)
 
@@ -101,7 +104,7 @@ class Ledger:
             begun = {key: epoch for key, state, epoch in new if state == Status.IN_FLIGHT}
             return Planned(begun, refused)
 
-        return self._runner.run("planning commands", work)
+        return self.runner.run("planning commands", work)
 
     def distrust(self, target: str, partition: int) -> int:
         """Make unknown what is planned of a partition, in a ledger that was restored (P32).
@@ -120,11 +123,11 @@ class Ledger:
                 self._tell(connection, [_unknown(row, RESTORED) for row in rows])
             return len(rows)
 
-        return self._runner.run("distrusting planned actions", work)
+        return self.runner.run("distrusting planned actions", work)
 
     def position(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Topic id and next offset to plan; None where nothing was planned of the partition."""
-        row = self._runner.run(
+        row = self.runner.run(
             "reading the intake",
             lambda c: c.execute(self._sql["position"], [topic, partition]).fetchone(),
         )
@@ -148,7 +151,7 @@ class Ledger:
                     for claimed in self._claimed(connection, "claim", target, each)
                 ]
 
-        return self._runner.run("claiming actions", work)
+        return self.runner.run("claiming actions", work)
 
     def recall(self, target: str, wanted: Wanted, horizon_s: float) -> list[Claimed]:
         """Take unknown actions that are to be called again under their key.
@@ -159,7 +162,7 @@ class Ledger:
             horizon_s: Only those whose first call is not longer ago.
         """
         more = {"horizon_s": min(horizon_s, 1e9)}
-        return self._runner.run(
+        return self.runner.run(
             "claiming unknown actions",
             lambda c: self._claimed(c, "recall", target, wanted, more),
         )
@@ -179,7 +182,7 @@ class Ledger:
         values = {
             "target": target, "types": list(types), "most": most, "hold_s": hold_s, "eager": eager,
         }  # fmt: skip
-        rows = self._runner.run(
+        rows = self.runner.run(
             "taking unknown actions",
             lambda c: c.execute(self._sql["ask"], values, binary=True).fetchall(),
         )
@@ -196,7 +199,7 @@ class Ledger:
                 self._tell(connection, lost)
             return [each for each in lost if each.topic]
 
-        return self._runner.run("looking for run-out leases", work)
+        return self.runner.run("looking for run-out leases", work)
 
     def renew(self, leases: Sequence[tuple[Claimed, float]]) -> set[str]:
         """Lease actions in flight anew, each for so many seconds; gives those that are ours."""
@@ -205,7 +208,7 @@ class Ledger:
             "epoch": [each.epoch for each, _ in leases],
             "lease_s": [lease_s for _, lease_s in leases],
         }
-        rows = self._runner.run(
+        rows = self.runner.run(
             "renewing leases", lambda c: c.execute(self._sql["renew"], values).fetchall()
         )
         return {row[0] for row in rows}
@@ -220,9 +223,9 @@ class Ledger:
 
         def work(connection: Connection) -> Settled:
             with transaction(connection):
-                return self._settle(connection, ended, published)
+                return self.settle_in(connection, ended, published)
 
-        return self._runner.run("recording results", work)
+        return self.runner.run("recording results", work)
 
     def local(
         self, claimed: Claimed, work: Callable[[Connection], Ended]
@@ -244,12 +247,12 @@ class Ledger:
                 if connection.execute(self._sql["lock"], row).fetchone() is None:
                     return None
                 ended = work(connection)
-                settled = self._settle(connection, [ended], ())
+                settled = self.settle_in(connection, [ended], ())
                 if ended.key not in settled.keys:
                     raise InvariantViolation("a locked row was not settled", key=ended.key)
             return ended, ended.key in settled.later
 
-        return self._runner.run("a local action", run)
+        return self.runner.run("a local action", run)
 
     def results(self, age_s: float, most: int = BATCH) -> list[Result]:
         """Events that somebody left, each with all of its instance, in order.
@@ -258,7 +261,7 @@ class Ledger:
             age_s: What Kafka is not known to have after so many seconds was left.
             most: How many.
         """
-        rows = self._runner.run(
+        rows = self.runner.run(
             "reading results",
             lambda c: c.execute(
                 self._sql["results"], {"age_s": age_s, "most": most}, binary=True
@@ -274,7 +277,7 @@ class Ledger:
 
     def published(self, ids: Collection[str]) -> None:
         """Kafka has these events."""
-        self._runner.run(
+        self.runner.run(
             "forgetting published results",
             lambda c: c.execute(self._sql["published"], {"ids": list(ids)}).rowcount,
         )
@@ -286,7 +289,7 @@ class Ledger:
             target: Whose rows.
             stuck_s: What is in flight or unknown for longer is stuck.
         """
-        row = self._runner.run(
+        row = self.runner.run(
             "counting actions",
             lambda c: c.execute(
                 self._sql["standing"], {"target": target, "stuck_s": stuck_s}
@@ -300,9 +303,7 @@ class Ledger:
     def scanned(self, target: str) -> None:
         """This process has scanned."""
         values = {"worker": self.worker, "target": target}
-        self._runner.run(
-            "noting a scan", lambda c: c.execute(self._sql["scanned"], values).rowcount
-        )
+        self.runner.run("noting a scan", lambda c: c.execute(self._sql["scanned"], values).rowcount)
 
     def answer(
         self, ending: Ending, *, key: str = "", target: str = "", reference: str = ""
@@ -334,10 +335,44 @@ class Ledger:
         def work(connection: Connection) -> Heard:
             with transaction(connection):
                 if key:
-                    return words.hear(connection, self._schema, key, word, self.worker)
-                return words.answer(connection, self._schema, target, reference, word, self.worker)
+                    return words.hear(connection, self.schema, key, word, self.worker)
+                return words.answer(connection, self.schema, target, reference, word, self.worker)
 
-        return self._runner.run("an answer", work)
+        return self.runner.run("an answer", work)
+
+    def action(
+        self, key: str, *, action: str, target: str, request: Any, truth: Truth,
+        deadline_s: float = DEADLINE_S, instance: str = "", trace: str = "",
+    ) -> Recording:  # fmt: skip
+        """A call of any service through the ledger: a `with` block, see `Recording`."""
+        return Recording(
+            self, key, action=action, target=target, request=request, truth=truth,
+            deadline_s=deadline_s, instance=instance, trace=trace,
+        )  # fmt: skip
+
+    def prune(self, horizon_s: float, most: int = 10_000) -> int:
+        """Forget actions that were settled longer ago than the horizon, and published.
+
+        A key that is forgotten would be done again if its command came again: the horizon is
+        longer than the life of any instance, and than the memory of whoever sends commands.
+        What is not settled, not published, contradicted, or still to be undone is kept.
+
+        Args:
+            horizon_s: Seconds, above 0.
+            most: How many at once.
+
+        Returns:
+            How many were forgotten.
+        """
+        values = {"horizon_s": horizon_s, "most": most}
+
+        def work(connection: Connection) -> int:
+            with transaction(connection):
+                connection.execute(self._sql["prune_scanners"], values)
+                connection.execute(self._sql["prune_answers"], values)
+                return connection.execute(self._sql["prune"], values).rowcount
+
+        return self.runner.run("forgetting old actions", work)
 
     def _claimed(
         self,
@@ -354,21 +389,26 @@ class Ledger:
         cursor = connection.execute(self._sql[name], values, binary=True)
         return [_claimed(row) for row in cursor.fetchall()]
 
-    def _settle(
-        self, connection: Connection, ended: Sequence[Ended], published: Collection[str]
+    def settle_in(
+        self, connection: Connection, ended: Sequence[Ended], published: Collection[str] = ()
     ) -> Settled:
+        """As `settle`, inside a transaction of the caller's."""
         later = words.accepted(ended)
         if later:
-            words.hold(connection, self._schema, {each.reference for each in later})
+            words.hold(connection, self.schema, {each.reference for each in later})
         columns = _columns(ended, Ended) | {"published": list(published)}
+        columns["reason"] = [_storable(each) for each in columns["reason"]]
+        columns["reference"] = [_storable(each) for each in columns["reference"]]
         rows = connection.execute(self._sql["settle"], columns).fetchall()
         keys = frozenset(row[0] for row in rows)
         if later:
-            words.bear(connection, self._schema, [each.key for each in later], self.worker)
+            words.bear(connection, self.schema, [each.key for each in later], self.worker)
         late = [each for each in ended if each.key not in keys]
         against: set[str] = set()
         if late:
-            found = connection.execute(self._sql["late"], _columns(late, Ended)).fetchall()
+            columns = _columns(late, Ended)
+            columns["reason"] = [_storable(each) for each in columns["reason"]]
+            found = connection.execute(self._sql["late"], columns).fetchall()
             against = {row[0] for row in found if row[1]}
         return Settled(
             keys,
@@ -383,7 +423,7 @@ class Ledger:
         if rows:
             word = words.nothing_to_undo()
             found = [(words.Standing(row[0], row[1], row[2], Status.PLANNED), word) for row in rows]
-            words.decide(connection, self._schema, found, self.worker, {Status.PLANNED})
+            words.decide(connection, self.schema, found, self.worker, {Status.PLANNED})
 
     def _tell(self, connection: Connection, results: Sequence[Result]) -> None:
         if results:
@@ -427,7 +467,12 @@ def _rejected(record: Rejected) -> dict[str, Any]:
         for name, value in record.headers
     ]
     text = msgspec.json.encode(headers).decode().replace("\\u0000", "\\ufffd")
-    return msgspec.structs.asdict(record) | {"headers": text}
+    return msgspec.structs.asdict(record) | {"headers": text, "text": _storable(record.text)}
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL's text holds no U+0000: what others have said must not stop the ledger."""
+    return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
 def _columns(rows: Sequence[Any], kind: type[msgspec.Struct]) -> dict[str, Any]:

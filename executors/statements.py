@@ -337,6 +337,30 @@ _TEXT: Final[Mapping[str, str]] = {
                    - min(dispatched) FILTER (WHERE status = 'unknown')), 0)::float8
         FROM $s.workflow_action
         WHERE target = %(target)s AND status IN ('planned', 'in_flight', 'unknown')""",
+    # A forward action is kept for as long as its compensation is, or may be undone.
+    "prune": """
+        DELETE FROM $s.workflow_action WHERE key IN (
+            SELECT a.key FROM $s.workflow_action a
+            WHERE a.status IN ('succeeded', 'failed', 'cancelled')
+              AND a.planned < now() - %(horizon_s)s * interval '1 second'
+              AND a.recorded < now() - %(horizon_s)s * interval '1 second'
+              AND NOT a.contradicted
+              AND NOT EXISTS (SELECT FROM $s.workflow_result r WHERE r.key = a.key)
+              AND NOT EXISTS (
+                SELECT FROM $s.workflow_action b
+                WHERE a.direction = 'forward'
+                  AND b.key = left(a.key, -length('forward')) || 'compensate'
+                  AND (b.recorded IS NULL OR b.status NOT IN ('succeeded', 'failed')
+                       OR b.recorded >= now() - %(horizon_s)s * interval '1 second'))
+            ORDER BY a.planned LIMIT %(most)s FOR UPDATE SKIP LOCKED)""",
+    "prune_answers": """
+        DELETE FROM $s.workflow_early_answer
+        WHERE came < now() - %(horizon_s)s * interval '1 second'""",
+    "prune_scanners": """
+        DELETE FROM $s.workflow_scanner s
+        WHERE scanned < now() - interval '1 day' AND EXISTS (
+            SELECT FROM $s.workflow_scanner n
+            WHERE n.target = s.target AND n.scanned > s.scanned)""",
     "scanned": """
         INSERT INTO $s.workflow_scanner (worker, target, scanned)
         VALUES (%(worker)s, %(target)s, now())

@@ -60,8 +60,8 @@ def test_a_position_never_goes_back_but_for_a_topic_that_was_made_anew(ledger: L
 
 def test_intents_and_position_are_one_transaction(ledger: Ledger, rows: Rows) -> None:
     broken = Rejected(
-        topic=TOPIC, partition=0, offset=1, record_key=None, headers=[], value=None,
-        code="BAD_ENVELOPE", text="a null byte: \0",
+        topic=TOPIC, partition=2**40, offset=1, record_key=None, headers=[], value=None,
+        code="BAD_ENVELOPE", text="no such partition",
     )  # fmt: skip
     with pytest.raises(Exception, match="PostgreSQL"):
         ledger.plan([intent()], [place(2)], rejected=[broken])
@@ -103,8 +103,8 @@ def test_two_requests_under_one_key_in_one_batch_clash_too(ledger: Ledger) -> No
 
 def test_a_record_that_is_no_command_is_kept_with_its_bytes(ledger: Ledger, rows: Rows) -> None:
     kept = Rejected(
-        topic=TOPIC, partition=0, offset=7, record_key=b"o-1", headers=[("x", b"\xff")],
-        value=b"junk", code="BAD_ENVELOPE", text="no key",
+        topic=TOPIC, partition=0, offset=7, record_key=b"o-1", headers=[("x", b"\xff\0")],
+        value=b"junk", code="BAD_ENVELOPE", text="no key\0",
     )  # fmt: skip
     ledger.plan([], [place(8)], rejected=[kept])
     ledger.plan([], [place(8)], rejected=[kept])
@@ -265,7 +265,7 @@ def test_in_flight_is_committed_synchronously_whatever_the_database_says(databas
             )
         )
     ledger = Ledger(database, "x9")
-    seen = ledger._runner.run("a look", lambda c: c.execute("SHOW synchronous_commit").fetchone())
+    seen = ledger.runner.run("a look", lambda c: c.execute("SHOW synchronous_commit").fetchone())
     ledger.close()
     assert seen == ("on",)
 
@@ -362,6 +362,14 @@ def test_the_same_answer_twice_is_no_contradiction(ledger: Ledger, rows: Rows) -
     ledger.settle([ended(first)])
     assert ledger.settle([ended(first)]).contradictions == []
     assert not rows.one()["contradicted"]
+
+
+def test_what_others_say_may_hold_any_character(ledger: Ledger, rows: Rows) -> None:
+    first = begun(ledger, trace="\0")
+    ledger.settle([ended(first, Status.UNKNOWN, reason="raised: \0")])
+    assert rows.one()["reason"] == "raised: \ufffd"
+    ledger.settle([ended(first)])
+    assert ledger.settle([ended(first, Status.FAILED, reason="\0")]).contradictions
 
 
 def test_results_of_an_instance_wait_for_what_was_left_of_it(ledger: Ledger) -> None:

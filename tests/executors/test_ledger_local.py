@@ -100,14 +100,14 @@ def test_while_the_transaction_lives_its_lease_cannot_run_out(ledger: Ledger, ro
     assert (effects(rows), rows.status()) == (1, "succeeded")
 
 
-def test_an_event_id_that_the_database_refuses_takes_the_effect_back(
+def test_an_event_that_the_database_refuses_takes_the_effect_back(
     ledger: Ledger, rows: Rows
 ) -> None:
     found = claimed(ledger)
 
     def work(connection: Connection) -> Ended:
         connection.execute("INSERT INTO stock VALUES ('x')")
-        return ended(found, reason="a null byte: \0")
+        return ended(found, event_id="a null byte: \0")
 
     with pytest.raises(ServerError):
         ledger.local(found, work)
