@@ -23,7 +23,7 @@ from refold.processors.sends import (
     sent_event,
     sent_types,
 )
-from refold.processors.spec import Function, Spec
+from refold.processors.spec import Function, Late, Spec
 from refold.processors.status import WAITING
 from refold.processors.wrong import wrong
 from refold.schemas.canonical import canonical_of
@@ -325,6 +325,12 @@ def _first_context(spec: Spec) -> None:
 
 def _deferred(spec: Spec) -> None:
     handled = {rule.event for rule in spec.rules} | {kind for _, kind in spec.already}
+    for final in spec.finals:  # what an end takes up again, or hands on, may be waited for
+        handled |= {
+            kind
+            for kind, late in final.late.items()
+            if isinstance(kind, type) and not isinstance(late, Late)
+        }
     for state, kind in spec.deferred:
         if kind not in handled:
             cure = "Add the transition that it waits for, or do not defer it."
