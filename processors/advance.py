@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from refold.processors.children import started
 from refold.processors.definition import Definition, sendings
 from refold.processors.effects import Effect, Send, Step
 from refold.processors.entering import entered
@@ -28,7 +29,7 @@ from refold.processors.records import (
     refuse,
     remembered,
 )
-from refold.processors.spec import Forward, Late, Policy, Reopen
+from refold.processors.spec import Forward, Late, Policy, Reopen, Start
 from refold.processors.table import Cell, Sending, Transition
 from refold.processors.triggers import REOPENED
 from refold.schemas.envelope import EventRecord
@@ -36,7 +37,6 @@ from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
-NOTHING_SENT: Final[tuple[Send, ...]] = ()
 NOTHING_WANTED: Final[tuple[Effect, ...]] = ()
 _APPLIED: Final = Verdict.APPLIED
 
@@ -48,7 +48,7 @@ def advance(
     data: Any,
     name: str | None = None,
 ) -> Step:
-    """Judge one event that is not a duplicate and not queued.
+    """Judge one event that is not a duplicate and not queued; deferred ones are not tried again.
 
     Args:
         definition: The instance's.
@@ -56,9 +56,6 @@ def advance(
         event: The record.
         data: Its decoded value; None when no state of the definition knows the type.
         name: Row of the table; the event's type unless a trigger is meant.
-
-    Returns:
-        Refused keeps the very instance that went in. Deferred events are not tried again here.
     """
     if event.expected_state is not None or event.expected_version is not None:
         stale = _stale(instance, event)
@@ -86,11 +83,8 @@ def advance(
                 chosen = transition
                 break
         if chosen is None:
-            return refuse(
-                instance,
-                Code.NO_TRANSITION,
-                f"no guard of {event.type} holds in state {state!r}",
-            )
+            text = f"no guard of {event.type} holds in state {state!r}"
+            return refuse(instance, Code.NO_TRANSITION, text)
         reducer = chosen.reducer
         if reducer is not None:
             context = (
@@ -139,7 +133,7 @@ def _applied(
     seen = context if definition.copied is None else definition.copied(context)
     for invariant in transition.invariants:
         _hold(invariant.name, invariant.holds, target, seen)
-    since, effects, more = instance.since_ms, NOTHING_SENT, instance.more
+    since, effects, more = instance.since_ms, NOTHING_WANTED, instance.more
     if enters:
         since = at
         if transition.sends:
@@ -310,9 +304,9 @@ def _sent(
     state: str,
     context: Any,
     step: StepInfo | None,
-) -> tuple[Send, ...]:
+) -> tuple[Effect, ...]:
     """The commands of an entry, encoded, each with its key; order: declaration, then list."""
-    effects: list[Send] = []
+    effects: list[Effect] = []
     known = definition.commands
     for sending in sends:
         try:
@@ -333,6 +327,8 @@ def _sent(
         elif type(wanted) is list or type(wanted) is tuple:
             for one in wanted:
                 effects.append(_command(definition, instance, event, state, one))
+        elif type(wanted) is Start:
+            effects.append(_command(definition, instance, event, state, wanted))
         else:
             raise _unknown(state, wanted)
     if len(effects) > 1:
@@ -342,9 +338,11 @@ def _sent(
 
 def _command(
     definition: Definition, instance: Instance, event: EventRecord, state: str, wanted: Any
-) -> Send:
+) -> Effect:
     kind = definition.commands.get(type(wanted))
     if kind is None:
+        if type(wanted) is Start:
+            return started(definition, instance, event, state, wanted)
         raise _unknown(state, wanted)
     action = kind.action
     try:
@@ -374,7 +372,7 @@ def _discriminated(action: str, value: Any) -> str:
     return action_part(action, value)
 
 
-def _distinct(definition: Definition, effects: list[Send], state: str) -> None:
+def _distinct(definition: Definition, effects: list[Effect], state: str) -> None:
     """Two equal keys in one step: one of the two effects would never happen."""
     seen: set[str] = set()
     for send in effects:
@@ -383,7 +381,9 @@ def _distinct(definition: Definition, effects: list[Send], state: str) -> None:
         seen.add(send.key)
 
 
-def _twice(definition: Definition, send: Send, state: str) -> str:
+def _twice(definition: Definition, send: Effect, state: str) -> str:
+    if not isinstance(send, Send):
+        return f"state {state!r} starts {send.instance!r} of {send.workflow!r} twice in one step"
     name = send.type.rpartition(".")[2]
     known = definition.commands.values()
     each = next((kind.each for kind in known if kind.each and kind.name == send.type), None)

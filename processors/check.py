@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Final, get_type_hints
 
 from refold.processors.check_actions import check_actions
+from refold.processors.check_children import check_children
 from refold.processors.check_ends import check_ends
 from refold.processors.check_forks import check_forks
 from refold.processors.definition import short
@@ -23,7 +24,7 @@ from refold.processors.sends import (
     sent_event,
     sent_types,
 )
-from refold.processors.spec import Function, Late, Spec
+from refold.processors.spec import Function, Late, Spec, Start
 from refold.processors.status import WAITING
 from refold.processors.wrong import wrong
 from refold.schemas.canonical import canonical_of
@@ -62,6 +63,7 @@ def check(spec: Spec) -> None:
         _commands,
         _actions,
         check_actions,
+        check_children,
         check_forks,
         _purity,
     ):
@@ -135,6 +137,17 @@ def _used(spec: Spec) -> Iterator[tuple[str, Function, int]]:
     for command in spec.commands:
         if command.compensate is not None:
             yield f"the compensation of {command.type.__name__}", command.compensate, -2
+    yield from _used_beside(spec)
+
+
+def _used_beside(spec: Spec) -> Iterator[tuple[str, Function, int]]:
+    """Those that make no context and no command of a state."""
+    for child in spec.children:
+        if child.cancel is not None:
+            yield f"cancel of child {child.workflow!r}", child.cancel, -3
+    for final in spec.finals:
+        if final.answer is not None:
+            yield f"the answer of final state {final.state!r}", final.answer, -1
     for timer in spec.timers:
         if not isinstance(timer.duration, timedelta):
             yield f"the duration of {timer.name!r} in state {timer.state!r}", timer.duration, -1
@@ -144,6 +157,7 @@ def _used(spec: Spec) -> Iterator[tuple[str, Function, int]]:
 
 _TAKES: Final[Mapping[object, tuple[tuple[int, ...], str]]] = {
     "invariant": ((2,), "It gets (state, context)."),
+    -3: ((2,), "It gets (context, event)."),
     -2: ((2,), "It gets (context, command)."),
     -1: ((1,), "It gets the context."),
     1: ((1,), "It gets the old fields."),
@@ -388,9 +402,9 @@ def _actions(spec: Spec) -> None:
         for entry in (one for one in spec.entries if one.state == state):
             many = {kind for kind, several in annotated_types(entry.send) if several}
             for kind in sent_types(spec, entry.send):
-                action = action_of(kind)
-                if kind in told_apart:
+                if kind in told_apart or kind is Start:  # children are told apart by their ids
                     continue
+                action = action_of(kind)
                 if action in sent or kind in many:
                     cure = f"Declare command({kind.__name__}, each=<field>)."
                     what = f"state {state!r} sends action {action!r} twice in one step"
@@ -401,6 +415,7 @@ def _actions(spec: Spec) -> None:
 def _purity(spec: Spec) -> None:
     kinds = [("the context", spec.context)] + [("an event", kind) for kind in spec.events()]
     kinds += [("a command", kind) for kind in command_types(spec)]
+    kinds += [("an event", one.event) for one in spec.children]
     used: list[tuple[str, object]] = [(what, function) for what, function, _ in _used(spec)]
     for what, thing in [*used, *kinds]:
         found = faults(thing)

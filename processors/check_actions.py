@@ -44,12 +44,12 @@ def _answers(spec: Spec) -> None:
 
 def _triggers(spec: Spec) -> None:
     """Reports are about commands that the graph sends."""
-    known = set(command_types(spec))
+    known = {*command_types(spec), *(one.workflow for one in spec.children)}
     for kind in spec.kinds():
         trigger = trigger_of(kind)
         if trigger is not None and trigger.command is not None and trigger.command not in known:
             what = f"{trigger.title} is about a command that no state sends"
-            raise wrong(spec, what, "Name a command of this graph.")
+            raise wrong(spec, what, "Name a command of this graph, or a child workflow.")
     for final in spec.finals:
         for late in final.late:
             if isinstance(late, type) and trigger_of(late) is not None:
@@ -93,8 +93,12 @@ def _undoing(spec: Spec) -> None:
     for state in spec.undoing:
         if state in finals:
             raise wrong(spec, f"state {state!r} undoes and is final", "Let it lead to the end.")
-        if not any(one.compensate for one in spec.commands):
-            cure = "Declare command(…, compensate=…) for what is to be undone."
+        undoable = [one.compensate for one in spec.commands]
+        undoable += [one.cancel for one in spec.children]
+        if not any(undoable):
+            cure = (
+                "Declare command(…, compensate=…), or child(…, cancel=…), for what is to be undone."
+            )
             raise wrong(spec, f"state {state!r} undoes, and no command can be undone", cure)
 
 

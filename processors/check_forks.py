@@ -3,9 +3,11 @@
 Law of this module: as `refold.processors.check`, of which it is a part.
 """
 
+from collections.abc import Mapping
+
 from refold.processors.sends import sent_types
-from refold.processors.spec import CommandSpec, Everything, JoinSpec, Spec
-from refold.processors.triggers import JOINED, MISSED, trigger_of
+from refold.processors.spec import ChildSpec, CommandSpec, Everything, JoinSpec, Spec, Start
+from refold.processors.triggers import JOINED, MISSED, called_of, trigger_of
 from refold.processors.wrong import wrong
 
 
@@ -15,19 +17,20 @@ def check_forks(spec: Spec) -> None:
     Raises:
         DefinitionError: The first thing that does not hold; names the state and the cure.
     """
-    declared = {one.type: one for one in spec.commands}
+    declared: dict[type | str, CommandSpec | ChildSpec] = {one.type: one for one in spec.commands}
+    declared |= {one.workflow: one for one in spec.children}
     seen = {(join.state, join.command) for join in spec.joins}
     for join in spec.joins:
-        where = f"the join of {join.command.__name__} in state {join.state!r}"
+        where = f"the join of {called_of(join.command)} in state {join.state!r}"
         _join(spec, where, join)
-        _branches(spec, where, join, declared.get(join.command))
+        _branches(spec, where, join, declared)
     for rule in spec.rules:
         trigger = trigger_of(rule.event)
         if trigger is None or not trigger.name.startswith((f"{JOINED}:", f"{MISSED}:")):
             continue
         command = trigger.command
         if command is not None and (rule.state, command) not in seen:
-            cure = f"Add join({rule.state!r}, {command.__name__}, to=…)."
+            cure = f"Add join({rule.state!r}, {called_of(command)}, to=…)."
             what = f"{trigger.title} in state {rule.state!r} is about no join"
             raise wrong(spec, what, cure, state=rule.state)
 
@@ -41,7 +44,7 @@ def _join(spec: Spec, where: str, join: JoinSpec) -> None:
         if entry.state == join.state
         for kind in sent_types(spec, entry.send)
     }
-    if join.command not in sent:
+    if (Start if isinstance(join.command, str) else join.command) not in sent:
         cure = f"Add enter({join.state!r}, send=…) that returns such commands."
         raise wrong(spec, f"{where} has no branches", cure, state=join.state)
     if join.state in spec.undoing:
@@ -49,12 +52,16 @@ def _join(spec: Spec, where: str, join: JoinSpec) -> None:
         raise wrong(spec, f"{where} stands in a state that undoes", cure, state=join.state)
 
 
-def _branches(spec: Spec, where: str, join: JoinSpec, command: CommandSpec | None) -> None:
-    if join.cancel_rest and (command is None or command.compensate is None):
-        cure = f"Declare command({join.command.__name__}, compensate=…)."
+def _branches(
+    spec: Spec, where: str, join: JoinSpec, declared: Mapping[type | str, CommandSpec | ChildSpec]
+) -> None:
+    found = declared.get(join.command)
+    undo = found.cancel if isinstance(found, ChildSpec) else found and found.compensate
+    if join.cancel_rest and undo is None:
+        cure = "Declare it with compensate=, or a child with cancel=."
         raise wrong(spec, f"{where} cancels the rest, which cannot be undone", cure)
     kept = {*spec.deferred, *spec.already}
-    for kind in () if command is None else command.answers:
+    for kind in () if found is None else found.answers:
         if (join.state, kind) in kept:
             cure = f"Take it with on({join.state!r}, {kind.__name__}), or leave it to the join."
             what = f"{where} counts {kind.__name__}, which is deferred or already known there"

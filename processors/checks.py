@@ -114,10 +114,9 @@ def targets(workflow: Workflow) -> frozenset[str]:
 
 def others(workflow: Workflow) -> frozenset[str]:
     """Workflows that events of some version go to: their event topics must exist likewise."""
-    return frozenset(
-        late.workflow
-        for definition in workflow.versions.values()
-        for final in definition.finals.values()
-        for late in final.late.values()
-        if isinstance(late, Forward)
-    )
+    found: set[str] = set()
+    for definition in workflow.versions.values():
+        policies = [late for one in definition.finals.values() for late in one.late.values()]
+        found.update(late.workflow for late in policies if isinstance(late, Forward))
+        found.update(definition.children)
+    return frozenset(found)

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from refold.processors.fingerprint import fingerprint_of
 from refold.processors.form import canonical_json
-from refold.processors.instance import Instance
+from refold.processors.instance import NOTHING_MORE, Instance, More
 from refold.processors.sends import command_types, undoing_types
 from refold.processors.spec import (
     ANY,
+    ChildSpec,
     Entry,
     FinalState,
     Function,
@@ -29,7 +30,7 @@ from refold.processors.spec import (
 )
 from refold.processors.status import RunStatus
 from refold.processors.table import Cell, CommandType, Sending, Transition
-from refold.processors.triggers import name_of, trigger_of
+from refold.processors.triggers import command_name, name_of, trigger_of
 from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
@@ -96,8 +97,10 @@ class Definition:
     pivots: frozenset[str]
     joins: Mapping[str, tuple[JoinSpec, ...]]
     """What each state joins."""
+    children: Mapping[str, CommandType]
+    """Workflow → how its instances are started; `by_name` has them as `child:<workflow>`."""
     simple: bool
-    """True where nothing follows from a step by itself: no undoing, no join."""
+    """True where nothing follows from a step by itself: no undoing, no join, no child."""
     titles: Mapping[str, str]
     """Rows of the table, in declared order, as people call them."""
     timed: bool
@@ -161,11 +164,13 @@ class Definition:
 
     def blank(self, event: EventRecord) -> Instance:
         """The record that an instance has before its first event; never stored as such."""
-        at = event.log_time_ms
+        at, more = event.log_time_ms, NOTHING_MORE
+        if event.parent is not None:
+            more = More(parent=event.parent, owed=(event.parent.key,))
         visits = () if self.limits.visits is None else (0,) * len(self.states)
         return Instance(
             event.tenant, event.instance, self.version, self.initial, self.fresh,
-            0, 0, 0, at, at, at, "", "", -1, b"", visits,
+            0, 0, 0, at, at, at, "", "", -1, b"", visits, more,
         )  # fmt: skip
 
 
@@ -258,6 +263,8 @@ def compiled(spec: Spec) -> Definition:
     codecs: dict[type, Codec[Any]] = {kind: _codec(spec, kind) for kind in spec.events()}
     states = spec.states()
     commands = _commands(spec)
+    children = {one.workflow: _child(one) for one in spec.children}
+    cancels = [_child(one, cancels=True) for one in spec.children]
     undoing = dict.fromkeys(spec.undoing, RunStatus.COMPENSATING)
     statuses = undoing | dict(spec.waits) | {final.state: final.status for final in spec.finals}
     return Definition(
@@ -272,11 +279,12 @@ def compiled(spec: Spec) -> Definition:
         finals={final.state: final for final in spec.finals},
         events={codec.name: codec for codec in codecs.values()},
         commands=commands,
-        by_name={one.name: one for one in commands.values()},
+        by_name={one.name: one for one in (*commands.values(), *children.values(), *cancels)},
         undoing=frozenset(spec.undoing),
         pivots=frozenset(spec.pivots),
         joins=_joins(spec),
-        simple=not (spec.undoing or spec.joins),
+        children=children,
+        simple=not (spec.undoing or spec.joins or spec.children),
         titles={name_of(kind): _title(kind) for kind in spec.kinds()},
         canonical=canonical_of(spec.context),
         limits=spec.limits,
@@ -396,7 +404,8 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
         ),
         needs_step=guard_steps or reducer_steps or any(one.takes_step for one in sends),
         timers=timers,
-        tends=enters and (bool(timers) or special or (bool(sends) and bool(spec.tracked()))),
+        tends=enters
+        and (bool(timers) or special or (bool(sends) and bool(spec.tracked() or spec.children))),
     )
 
 
@@ -424,6 +433,16 @@ def _commands(spec: Spec) -> Mapping[type, CommandType]:
             None if said is None else said.retry, None if said is None else said.compensate,
         )  # fmt: skip
     return found
+
+
+def _child(spec: ChildSpec, *, cancels: bool = False) -> CommandType:
+    """A child as a command type; or the undoing of one, which has no undoing itself."""
+    codec: Codec[Any] = codec_of(spec.event)
+    name = command_name(spec.workflow)
+    return CommandType(
+        f"{name}:cancel" if cancels else name, spec.workflow, spec.workflow, None, codec,
+        codec.encode, tracked=True, compensate=None if cancels else spec.cancel, child=True,
+    )  # fmt: skip
 
 
 def short(name: str) -> str:

@@ -6,7 +6,7 @@ Law of this module: no function with an effect, no import that does I/O.
 import msgspec
 
 from refold.processors.instance import Instance
-from refold.schemas.envelope import Answer
+from refold.schemas.envelope import Answer, Parent
 from refold.schemas.verdicts import Reason, Verdict
 
 
@@ -37,6 +37,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     time: str | None = None
     answer: Answer | None = None
+    parent: Parent | None = None
+    """Of an event that starts an instance for this one, or asks for its undoing."""
 
     @property
     def key(self) -> str:

@@ -101,6 +101,7 @@ class Emission:
             time=publish.time,
             traceparent=trace,
             answer=publish.answer,
+            parent=publish.parent,
         )
         key = publish.instance.encode()
         self._put_sized(event, publish, topic, publish.value, key, headers)

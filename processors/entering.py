@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from refold.processors.children import known_as, open_child
 from refold.processors.definition import Definition
-from refold.processors.effects import Send
+from refold.processors.effects import Effect, Send
 from refold.processors.forks import forked, light_types
 from refold.processors.instance import Instance, More, OpenAction, Timer
 from refold.processors.records import Park, more_with, raised
@@ -27,7 +28,7 @@ def entered(
     event: EventRecord,
     state: str,
     context: Any,
-    effects: Sequence[Send],
+    effects: Sequence[Effect],
     at_ms: int,
 ) -> More:
     """What an instance has beside its state after it entered one.
@@ -56,14 +57,16 @@ def entered(
 
 
 def opened(
-    definition: Definition, more: More, effects: Iterable[Send], at_ms: int, state: str
+    definition: Definition, more: More, effects: Iterable[Effect], at_ms: int, state: str
 ) -> tuple[OpenAction, ...]:
     """The open actions with those that these commands begin."""
     light = light_types(definition, state)
     fresh = tuple(
         OpenAction(one.key, one.type, one.action, one.target, one.state, one.value, at_ms)
+        if isinstance(one, Send)
+        else open_child(one, state, at_ms)
         for one in effects
-        if definition.by_name[one.type].tracked and one.type not in light
+        if (name := known_as(one)[1]) not in light and definition.by_name[name].tracked
     )
     count, most = len(more.actions) + len(more.done) + len(fresh), definition.limits.actions
     if fresh and count > most:

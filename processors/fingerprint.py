@@ -28,6 +28,7 @@ import msgspec
 from refold.processors import source, syntax, values
 from refold.processors.form import limits_of, needed
 from refold.processors.spec import CommandSpec, Spec
+from refold.processors.triggers import called_of
 from refold.schemas.errors import Code, DefinitionError
 
 _SCHEME: Final = "refold-code-1"
@@ -69,6 +70,8 @@ def _roots(spec: Spec) -> Iterable[object]:
     yield from (command.type for command in spec.commands)
     yield from (command.compensate for command in spec.commands)
     yield from (timer.duration for timer in spec.timers)
+    yield from (thing for one in spec.children for thing in (one.event, one.cancel))
+    yield from (final.answer for final in spec.finals)
     yield from spec.events()
     yield from (invariant.holds for invariant in spec.invariants)
     yield from (one.lift for one in (*spec.upcasters, *spec.context_upcasters))
@@ -144,11 +147,21 @@ def _fate(command: CommandSpec, walk: "_Walk") -> list[Any]:
 
 
 def _beside(spec: Spec, walk: "_Walk") -> dict[str, Any]:
-    """Timers, joins and undoing; nothing for a graph without them."""
+    """Timers, children, joins and undoing; nothing for a graph without them."""
     found: dict[str, list[Any]] = {
         "timers": sorted([one.state, one.name, walk.refer(one.duration)] for one in spec.timers),
+        "children": [
+            [one.workflow, walk.refer(one.event), walk.refer(one.cancel)]
+            + [kind.__name__ for kind in one.answers]
+            for one in sorted(spec.children, key=lambda one: one.workflow)
+        ],
+        "answers": [
+            [one.state, walk.refer(one.answer)]
+            for one in sorted(spec.finals, key=lambda one: one.state)
+            if one.answer is not None
+        ],
         "joins": sorted(
-            [one.state, one.command.__name__, needed(one.need), one.cancel_rest]
+            [one.state, called_of(one.command), needed(one.need), one.cancel_rest]
             for one in spec.joins
         ),
         "undoing": sorted(spec.undoing),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from refold.processors.actions import armed
 from refold.processors.advance import advance
+from refold.processors.children import claimed, unheard
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Step
 from refold.processors.engine_events import ENGINE, ORDERS, PREFIX, REDRIVE, TERMINATE, TIMER
@@ -76,24 +77,30 @@ def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a user's type may raise anything while it is made
-            return _unread(definition, instance, event, unreadable(error))
+            step = _unread(definition, instance, event, unreadable(error))
+            return unheard(instance, event, step)
     if instance is None:
         return _begun(definition, event, data)
     more = instance.more
     if more.parked is not None:
-        return queue_behind(definition, instance, more.parked, event)
-    if more is NOTHING_MORE and definition.simple:  # the plain case
+        step = queue_behind(definition, instance, more.parked, event)
+        return unheard(instance, event, step)
+    if more is NOTHING_MORE and definition.simple and event.parent is None:  # the plain case
         return advance(definition, instance, event, data)
     return judge(definition, instance, event, data)
 
 
 def _begun(definition: Definition, event: EventRecord, data: Any) -> Step:
     """The first event of an instance, which is there only if it did something."""
+    if event.parent is not None and (early := claimed(None, event)) is not None:
+        return early
     blank = definition.blank(event)
     step = advance(definition, blank, event, data)
     if step.instance is blank:
-        return Step(step.verdict, None, reason=step.reason)
-    return step if definition.simple else follow(definition, blank, event, step)
+        step = Step(step.verdict, None, reason=step.reason)
+        return unheard(None, event, step)
+    plain = definition.simple and event.parent is None
+    return step if plain else follow(definition, blank, event, step)
 
 
 def obey(
@@ -113,7 +120,8 @@ def obey(
         decision: What was decided about it.
     """
     if decision.verdict is not Verdict.PARKED or event.type in ORDERS:
-        return Step(decision.verdict, instance, reason=decision.reason)
+        step = Step(decision.verdict, instance, reason=decision.reason)
+        return unheard(instance, event, step)
     if instance is None:
         definition = workflow.version(active)
         return park(definition, definition.blank(event), event, decision.reason)

@@ -11,8 +11,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from refold.processors.children import known_as
 from refold.processors.definition import Definition
-from refold.processors.effects import Send
+from refold.processors.effects import Effect
 from refold.processors.instance import Fork, Instance, OpenAction
 from refold.processors.records import Park
 from refold.processors.spec import JoinSpec
@@ -24,17 +25,17 @@ BRANCH_BYTES: Final = 8
 """Digest of a key: two of 10,000 branches have the same one in one fork of 10^11."""
 
 
-def forked(definition: Definition, state: str, effects: Sequence[Send]) -> tuple[Fork, ...]:
+def forked(definition: Definition, state: str, effects: Sequence[Effect]) -> tuple[Fork, ...]:
     """The forks of a state that is entered with these commands.
 
     Raises:
         Park: LIMIT_REACHED, more branches than the definition allows.
     """
     found = []
+    asked = [known_as(one) for one in effects]
     for join in definition.joins[state]:
-        name = definition.commands[join.command].name
-        keys = [one.key for one in effects if one.type == name]
-        found.append(Fork(name, len(keys), b"".join(map(_digest, keys))))
+        keys = [key for key, name in asked if name == join.name]
+        found.append(Fork(join.name, len(keys), b"".join(map(_digest, keys))))
     count, most = sum(one.asked for one in found), definition.limits.branches
     if count > most:
         text = f"state {state!r} would begin {count} branches, the definition allows {most}"
@@ -47,7 +48,7 @@ def light_types(definition: Definition, state: str) -> frozenset[str]:
     joins = definition.joins.get(state)
     if joins is None:
         return frozenset()
-    kinds = (definition.commands[one.command] for one in joins)
+    kinds = (definition.by_name[one.name] for one in joins)
     return frozenset(one.name for one in kinds if _is_light(one))
 
 

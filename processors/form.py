@@ -94,16 +94,30 @@ def _fate(command: CommandType) -> dict[str, Any]:
 
 
 def _beside(spec: Spec) -> dict[str, Any]:
-    """Timers, joins and undoing; nothing for a graph without them."""
+    """Timers, children, joins and undoing; nothing for a graph without them."""
     found: dict[str, list[Any]] = {
         "timers": [
             {"state": one.state, "name": one.name, "duration": _duration(one.duration)}
             for one in spec.timers
         ],
+        "children": [
+            {
+                "workflow": one.workflow,
+                "event": codec_of(one.event).name,
+                "answers": [codec_of(kind).name for kind in one.answers],
+                "cancel": called(one.cancel),
+            }
+            for one in spec.children
+        ],
+        "answers": [
+            {"state": one.state, "answer": called(one.answer)}
+            for one in spec.finals
+            if one.answer is not None
+        ],
         "joins": [
             {
                 "state": one.state,
-                "command": codec_of(one.command).name,
+                "command": one.name,
                 "need": needed(one.need),
                 "cancel_rest": one.cancel_rest,
             }

@@ -16,6 +16,7 @@ from refold.processors.spec import (
     ALL,
     ANY,
     Anything,
+    ChildSpec,
     CommandSpec,
     Entry,
     Everything,
@@ -225,10 +226,34 @@ class StateGraph(Generic[C]):
         spec.rules.extend(rules)
         return Transitions(rules)
 
+    def child(
+        self,
+        workflow: str,
+        event: type,
+        *,
+        answers: Sequence[type] = (),
+        cancel: Callable[[C, Any], object] | None = None,
+    ) -> None:
+        """Declare a workflow whose instances work for those of this one.
+
+        A `send` starts one by returning `start(workflow, instance, event)`. It is an open action
+        until it ends, and answers once: `succeeded(workflow)` and `failed(workflow)` name the
+        ends of those that have no event of their own for it.
+
+        Args:
+            workflow: Its name; its event topic is in the same cluster and namespace.
+            event: Type of the event that starts an instance.
+            answers: Events that its final states answer with.
+            cancel: Pure function (context, event that started it) → event that asks it to undo
+                what it did: sent by a state of `undo`, by a join that cancels the rest, and when
+                this instance ends before it. None: it goes its own way.
+        """
+        self._open().children.append(ChildSpec(workflow, event, tuple(answers), cancel))
+
     def join(
         self,
         state: str | Sequence[str],
-        command: type,
+        command: type | str,
         *,
         to: str,
         need: int | Everything = ALL,
@@ -243,7 +268,7 @@ class StateGraph(Generic[C]):
 
         Args:
             state: State or states that send the commands.
-            command: Their type.
+            command: Their type, or the name of a child workflow.
             to: State that is entered when enough branches were done, once.
             need: How many: `ALL`, or a number; 1 is the first one.
             otherwise: State that is entered when so many have failed that `need` cannot be
@@ -293,6 +318,7 @@ class StateGraph(Generic[C]):
         *,
         late: Mapping[type | Anything, Policy],
         status: RunStatus = RunStatus.COMPLETED,
+        answer: Callable[[C], object] | None = None,
     ) -> None:
         """Declare a final state.
 
@@ -300,9 +326,12 @@ class StateGraph(Generic[C]):
             state: The state. It has no transitions.
             late: Policy for every event type that may come after the end; `ANY` for the rest.
             status: What the end means: completed, failed, compensated or continued.
+            answer: Pure function of the context → event that tells the workflow for which this
+                one was started; None: the engine's own. Completed answers as succeeded, any
+                other end as failed.
         """
         spec = self._open()
-        spec.finals.append(FinalState(state, dict(late), status))
+        spec.finals.append(FinalState(state, dict(late), status, answer))
         for kind, policy in late.items():
             if isinstance(policy, Reopen) and isinstance(kind, type):
                 spec.rules.append(Rule(state, reopened(kind), policy.state, None, policy.reducer))

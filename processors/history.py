@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from refold.schemas.envelope import Answer, EventRecord, body_digest, event_identity
+from refold.schemas.envelope import Answer, EventRecord, Parent, body_digest, event_identity
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.verdicts import Decision
 
@@ -32,6 +32,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Definition version that a new instance begins with at this offset."""
     decision: Decision | None = None
     answer: Answer | None = None
+    parent: Parent | None = None
 
     def record(self) -> EventRecord:
         """The record as the topic's reader hands it over."""
@@ -50,6 +51,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self.expected_state,
             self.expected_version,
             answer=self.answer,
+            parent=self.parent,
         )
 
 
@@ -72,6 +74,7 @@ def line_of(
         active=active,
         decision=decision,
         answer=event.answer,
+        parent=event.parent,
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from refold.schemas.envelope import Parent
+
 
 class Deferred(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An event kept by a state that defers its type: with its payload, tried again later."""
@@ -92,6 +94,10 @@ class More(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Actions that were done and can be undone, in the order in which they were."""
     timers: tuple[Timer, ...] = ()
     forks: tuple[Fork, ...] = ()
+    parent: Parent | None = None
+    """For whom it was started; None for an instance of its own."""
+    owed: tuple[str, ...] = ()
+    """Keys of its parent's actions that it answers when it ends; each once."""
 
     @property
     def due_ms(self) -> int | None:

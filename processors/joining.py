@@ -55,10 +55,8 @@ def join(definition: Definition, before: Instance, event: EventRecord, step: Ste
 def _decided(definition: Definition, now: Instance) -> Iterator[tuple[JoinSpec, Fork, str]]:
     """Joins of the present state that are decided, in declared order."""
     for each in definition.joins.get(now.state, ()):
-        name = definition.commands[each.command].name
-        for fork in now.more.forks:
-            if fork.type != name:
-                continue
+        name = each.name
+        for fork in (one for one in now.more.forks if one.type == name):
             need = need_of(each, fork)
             if fork.succeeded >= need:
                 yield each, fork, f"{JOINED}:{name}"

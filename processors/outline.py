@@ -13,7 +13,7 @@ import msgspec
 from refold.processors import source
 from refold.processors.definition import Definition
 from refold.processors.sends import sent_types
-from refold.processors.spec import Function
+from refold.processors.spec import Function, Start
 from refold.processors.status import RunStatus
 
 _GUARD_CHARS: Final = 36
@@ -155,6 +155,8 @@ def _sends(definition: Definition, state: str) -> Iterable[Sent]:
     for entry in definition.entries:
         if entry.state == state:
             for kind in sent_types(definition.spec, entry.send):
+                if kind is Start:
+                    yield from (Sent("start", child) for child in definition.children)
                 if kind in definition.commands:
                     one = definition.commands[kind]
                     yield Sent(short(one.name), one.target)

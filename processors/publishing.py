@@ -5,18 +5,13 @@ that sends it; its id is derived from what caused it, so that a fold that is mad
 same event, and the other workflow's dedup memory knows it.
 """
 
-from typing import Final
-
 from refold.processors.effects import Publish
-from refold.schemas.envelope import EventRecord, derived_id
-
-SOURCE: Final = "/refold/workflow/"
-"""Sources of events that a workflow sends begin so; its name follows."""
+from refold.schemas.envelope import WORKFLOW_SOURCE, EventRecord, derived_id
 
 
 def source_of(workflow: str) -> str:
     """The source of the events that a workflow sends to others."""
-    return SOURCE + workflow
+    return WORKFLOW_SOURCE + workflow
 
 
 def forwarded(workflow: str, event: EventRecord, to: str) -> tuple[Publish, ...]:
@@ -28,7 +23,7 @@ def forwarded(workflow: str, event: EventRecord, to: str) -> tuple[Publish, ...]
         event: The event; it goes as it came, byte by byte.
         to: The other workflow.
     """
-    if event.source.startswith(SOURCE):
+    if event.source.startswith(WORKFLOW_SOURCE):
         return ()
     found = derived_id(
         "forward", workflow, event.tenant, event.instance, event.source, event.id, to

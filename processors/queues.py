@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from refold.processors.actions import answered, rang, reported
 from refold.processors.advance import advance
+from refold.processors.children import claimed, owing, unheard
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Effect, Resolution, Step
 from refold.processors.engine_events import ENGINE, TIMER, Redrive, Terminate
@@ -70,13 +71,30 @@ def judge(
         data: Its decoded value.
         again: True in a redrive: what failed for good is tried once more.
     """
+    if event.parent is not None:
+        early = claimed(instance, event, again=again)
+        if early is not None:
+            return early
+        working = owing(instance, event.parent)
+        step = _judged(definition, working, event, data, again=again)
+        if step.verdict is Verdict.PARKED and step.reason is not None:
+            return park(definition, instance, event, step.reason)
+        if step.instance is working:
+            step = replace(step, instance=instance)
+        return unheard(instance, event, step)
+    return _judged(definition, instance, event, data, again=again)
+
+
+def _judged(
+    definition: Definition, instance: Instance, event: EventRecord, data: Any, *, again: bool
+) -> Step:
     if event.type == TIMER.name:
         step = rang(definition, instance, event, data)
     elif event.type in ENGINE:
         step = reported(definition, instance, event, data, again=again)
     else:
         step = answered(definition, instance, event, data)
-    if not definition.simple:
+    if not definition.simple or instance.more.owed:
         step = follow(definition, instance, event, step)
     return settle(definition, instance, event, step) if instance.more.deferred else step
 
@@ -136,7 +154,8 @@ def _again(
     if released:
         return judge(definition, instance, event, data, again=True)
     step = advance(definition, instance, event, data)
-    return step if definition.simple else follow(definition, instance, event, step)
+    plain = definition.simple and not instance.more.owed
+    return step if plain else follow(definition, instance, event, step)
 
 
 def queue_behind(
@@ -266,10 +285,12 @@ def terminate(
     queued = () if parked is None else parked.queue
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
-                   actions=without_retries(instance).more.actions)  # fmt: skip
+                   actions=without_retries(instance).more.actions,
+                   parent=instance.more.parent, owed=instance.more.owed)  # fmt: skip
     after = remembered(definition, instance, event, more=more)
     late = tuple(Resolution(offset, Verdict.LATE, why) for offset in waiting)
-    return Step(Verdict.APPLIED, after, transition=name, resolutions=late)
+    step = Step(Verdict.APPLIED, after, transition=name, resolutions=late)
+    return follow(definition, instance, event, step)
 
 
 def order_name(instance: Instance, event: EventRecord) -> str:

@@ -9,7 +9,7 @@ from inspect import signature, unwrap
 from types import CellType, CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from refold.processors.spec import Function, Spec
+from refold.processors.spec import Function, Spec, Start, start
 from refold.schemas.types import Command, Event
 
 _DEPTH: Final = 8
@@ -24,6 +24,7 @@ def command_types(spec: Spec) -> tuple[type, ...]:
     for entry in spec.entries:
         found.update(dict.fromkeys(sent_types(spec, entry.send)))
     found.update(dict.fromkeys(undoing_types(spec)))
+    found.pop(Start, None)
     return tuple(found)
 
 
@@ -39,14 +40,19 @@ def undoable_answers(spec: Spec) -> frozenset[type]:
 
 
 def sent_types(spec: Spec, send: Function) -> tuple[type, ...]:
-    """Command types that one `send` may return: by its return annotation, else by its code."""
+    """Command types that one `send` may return: by its return annotation, else by its code.
+
+    `Start` stands for every child workflow.
+    """
     annotated = [one for one, _ in annotated_types(send)]
     if annotated:
         return tuple(dict.fromkeys(annotated))
     declared = {one.type for one in spec.commands}
     return tuple(
         dict.fromkeys(
-            one for one in _named(send, set(), 0) if issubclass(one, Command) or one in declared
+            one
+            for one in _named(send, set(), 0)
+            if issubclass(one, Command) or one in declared or one is Start
         )
     )
 
@@ -92,6 +98,8 @@ def _named(function: Any, seen: set[int], depth: int) -> Iterator[type]:
     for value in _values(function):
         if isinstance(value, type):
             yield value
+        elif value is start:
+            yield Start
         elif isinstance(value, FunctionType) and _near(function, value):
             yield from _named(value, seen, depth + 1)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from refold.processors.status import RunStatus
-from refold.processors.triggers import Duration, trigger_of
+from refold.processors.triggers import Duration, command_name, trigger_of
 from refold.schemas.limits import DEDUP_ENTRIES, VALUE_BYTES
 
 Function = Callable[..., Any]
@@ -193,14 +193,51 @@ class TimerSpec:
     duration: Duration
 
 
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """A wish for an instance of another workflow, which works for this one; made by `start`."""
+
+    workflow: str
+    instance: str
+    event: Any
+
+
+def start(workflow: str, instance: str, event: Any) -> Start:
+    """What a `send` returns to start an instance of another workflow as a part of this one.
+
+    Args:
+        workflow: Its name, as declared with `StateGraph.child`.
+        instance: Id of the instance, derived from what the context knows; the tenant is the same.
+        event: The event that starts it.
+    """
+    return Start(workflow, instance, event)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """Another workflow whose instances work for those of this one."""
+
+    workflow: str
+    event: type
+    """Type of the event that starts one."""
+    answers: tuple[Any, ...]
+    cancel: Function | None
+    """(context, event that started it) → event that asks for the undoing."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
     """Where branches come together: a state that sends commands and waits for their ends."""
 
     state: str
-    command: type
+    command: type | str
+    """Type of the command, or name of the workflow, that is a branch."""
     need: int | Everything
     cancel_rest: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the command's type as open actions have it."""
+        return command_name(self.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +258,8 @@ class FinalState:
     state: str
     late: Mapping[type | Anything, Policy]
     status: RunStatus
+    answer: Function | None = None
+    """context → event that tells a parent; None: the engine's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +293,7 @@ class Spec:
     waits: list[tuple[str, RunStatus]] = field(default_factory=list)
     invariants: list[Invariant] = field(default_factory=list)
     timers: list[TimerSpec] = field(default_factory=list)
+    children: list[ChildSpec] = field(default_factory=list)
     joins: list[JoinSpec] = field(default_factory=list)
     undoing: list[str] = field(default_factory=list)
     """States in which what was done is undone."""
@@ -280,6 +320,7 @@ class Spec:
         every = [rule.event for rule in self.rules]
         every += [kind for _, kind in self.deferred] + [kind for _, kind in self.already] + late
         every += [kind for one in self.commands for kind in one.answers]
+        every += [kind for one in self.children for kind in one.answers]
         return tuple(dict.fromkeys(every))
 
     def events(self) -> tuple[type, ...]:
@@ -291,4 +332,4 @@ class Spec:
         said = [one.type for one in self.commands if one.answers or one.retry or one.compensate]
         triggers = (trigger_of(kind) for kind in self.kinds())
         asked = [one.command for one in triggers if one is not None and one.command is not None]
-        return frozenset((*said, *asked))
+        return frozenset((*said, *(one for one in asked if isinstance(one, type))))

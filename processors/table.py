@@ -70,3 +70,5 @@ class CommandType:
     """True: its action is open until it is answered."""
     retry: Retry | None = None
     compensate: Function | None = None
+    child: bool = False
+    """True: it is the event that starts an instance of the workflow `target`."""

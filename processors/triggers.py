@@ -57,66 +57,76 @@ class Trigger:
     """Its row of the table: no event type has such a name."""
     title: str
     """How people call it."""
-    command: type | None = None
-    """The command whose action it reports about."""
+    command: type | str | None = None
+    """The command, or the child workflow, whose action it reports about."""
     timer: str = ""
     """Name of its timer."""
 
 
-def failed(command: type) -> type[Failed]:
+def failed(command: type | str) -> type[Failed]:
     """The trigger of an action that failed for good: after the last attempt, or incurably.
 
     Args:
-        command: Type of its command.
+        command: Type of its command, or name of a child workflow.
     """
     found: type[Failed] = _reported(command, Failed, FAILED.name, "failed")
     return found
 
 
-def unknown(command: type) -> type[Unknown]:
+def unknown(command: type | str) -> type[Unknown]:
     """The trigger of an action of which nobody knows whether it was done.
 
     Args:
-        command: Type of its command.
+        command: Type of its command, or name of a child workflow.
     """
     found: type[Unknown] = _reported(command, Unknown, UNKNOWN.name, "unknown")
     return found
 
 
-def succeeded(command: type) -> type[Succeeded]:
+def succeeded(command: type | str) -> type[Succeeded]:
     """The trigger of an action that was done, where its executor has no event to say so.
 
     Args:
-        command: Type of its command.
+        command: Type of its command, or name of a child workflow.
     """
     found: type[Succeeded] = _reported(command, Succeeded, SUCCEEDED.name, "succeeded")
     return found
 
 
-def joined(command: type) -> type[Joined]:
+def joined(command: type | str) -> type[Joined]:
     """The trigger of a join: so many branches were done as it needs.
 
     Args:
-        command: Type of the branches' command.
+        command: Type of the branches' command, or name of a child workflow.
     """
     found: type[Joined] = _reported(command, Joined, JOINED, "joined")
     return found
 
 
-def missed(command: type) -> type[Joined]:
+def missed(command: type | str) -> type[Joined]:
     """The trigger of a join that cannot be reached any more: too many branches have failed.
 
     Args:
-        command: Type of the branches' command.
+        command: Type of the branches' command, or name of a child workflow.
     """
     found: type[Joined] = _reported(command, Joined, MISSED, "missed")
     return found
 
 
 @cache
-def _reported(command: type, base: Any, name: str, word: str) -> Any:
-    title = f"{word}({command.__name__})"
-    return _made(base, Trigger(f"{name}:{codec_of(command).name}", title, command=command))
+def _reported(command: type | str, base: Any, name: str, word: str) -> Any:
+    title = f"{word}({called_of(command)})"
+    return _made(base, Trigger(f"{name}:{command_name(command)}", title, command=command))
+
+
+def command_name(command: type | str) -> str:
+    """Name of a command's type as open actions have it; of a child workflow: `child:<name>`."""
+    return f"child:{command}" if isinstance(command, str) else codec_of(command).name
+
+
+def called_of(command: type | str) -> str:
+    """How people call a command's type, or a child workflow."""
+    return command if isinstance(command, str) else command.__name__
 
 
 @cache

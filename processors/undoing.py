@@ -12,8 +12,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from refold.processors.advance import advance
+from refold.processors.children import cancelled
 from refold.processors.definition import Definition
-from refold.processors.effects import Send, Step
+from refold.processors.effects import Effect, Send, Step
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import compensate_key
 from refold.processors.records import Park, as_one, fold_time, more_with, park, raised
@@ -65,14 +66,18 @@ def unwind(definition: Definition, before: Instance | None, event: EventRecord, 
 
 def undoing(
     definition: Definition, instance: Instance, forward: OpenAction, at_ms: int
-) -> tuple[Instance, Send]:
-    """The command that undoes a forward action, and the record that waits for its end.
+) -> tuple[Instance, Effect]:
+    """What undoes a forward action, and the record that waits for its end.
 
     Raises:
         Park: The user's function raised, or gave no command of this definition.
     """
     kind = definition.by_name[forward.type]
     wanted = _wanted(definition, instance, forward)
+    if kind.child:
+        opened, publish = cancelled(definition, instance, forward, wanted, at_ms)
+        more = more_with(instance.more, actions=(*instance.more.actions, opened))
+        return replace(instance, more=more), publish
     undo = definition.commands.get(type(wanted))
     if undo is None or undo.target != kind.target:
         what = f"the compensation of {forward.type} gave {type(wanted).__name__}"

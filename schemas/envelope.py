@@ -6,8 +6,12 @@ records into these and back. Names follow CloudEvents 1.0 (github.com/cloudevent
 
 from enum import StrEnum
 from hashlib import blake2b
+from typing import Final
 
 import msgspec
+
+WORKFLOW_SOURCE: Final = "/refold/workflow/"
+"""Sources of events that one workflow sends to another begin so; its name follows."""
 
 
 class Outcome(StrEnum):
@@ -27,6 +31,17 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Idempotency key of the action."""
     attempt: int
     outcome: Outcome
+
+
+class Parent(msgspec.Struct, frozen=True, gc=False):
+    """For whom an instance was started as a part of its work: who gets one answer, when it ends."""
+
+    workflow: str
+    instance: str
+    """Of that workflow, in the same tenant."""
+    key: str
+    """Key of the parent's action: forward in the event that starts, compensate in one that asks
+    for the undoing."""
 
 
 class EventRecord(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +70,8 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     traceparent: bytes | None = None
     answer: Answer | None = None
     """The action that it answers; None for an event of anybody else."""
+    parent: Parent | None = None
+    """Whose action starts this instance, or undoes it; None for all other events."""
 
 
 class CommandRecord(msgspec.Struct, frozen=True, gc=False):

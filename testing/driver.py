@@ -28,7 +28,6 @@ from refold.processors.engine_events import (
 from refold.processors.fold import fold, needed, obey
 from refold.processors.instance import Instance, Timer
 from refold.processors.instance_codec import decode, encode, partition_hash, state_hash
-from refold.processors.publishing import source_of
 from refold.processors.purity import guard
 from refold.processors.status import RunStatus, run_status
 from refold.schemas.codec import Codec, codec_of
@@ -36,6 +35,7 @@ from refold.schemas.envelope import (
     Answer,
     EventRecord,
     Outcome,
+    Parent,
     body_digest,
     derived_id,
     event_identity,
@@ -96,7 +96,8 @@ class Driver:
         self.published: list[tuple[str, Publish]] = []
         """Every event for another workflow so far, with the tenant, in order."""
         self._whose: dict[str, Key] = {}
-        self._received: dict[int, int] = {}
+        self.received: dict[int, int] = {}
+        """How far `exchanging` has carried here what other drivers published."""
 
     # events in
 
@@ -116,6 +117,7 @@ class Driver:
         expected_state: str | None = None,
         expected_version: int | None = None,
         answer: Answer | None = None,
+        parent: Parent | None = None,
     ) -> EventRecord:
         """An event as the next record of the log, not yet folded.
 
@@ -129,6 +131,7 @@ class Driver:
             expected_state: State that the sender expects.
             expected_version: Version that the sender expects.
             answer: The action that it answers.
+            parent: The action of another workflow that it starts or undoes.
         """
         kind, value = _encoded(fact)
         offset = self.log[-1].event.offset + 1 if self.log else 0
@@ -149,6 +152,7 @@ class Driver:
             expected_state,
             expected_version,
             answer=answer,
+            parent=parent,
         )
 
     # what executors do
@@ -206,26 +210,6 @@ class Driver:
             tenant=tenant,
             answer=Answer(command.key, command.attempt, outcome),
         )
-
-    # what other workflows do
-
-    def receive(self, other: "Driver") -> list[Step]:
-        """Fold what another driver's workflow has published for this one, each event once."""
-        begin = self._received.get(id(other), 0)
-        self._received[id(other)] = len(other.published)
-        return [
-            self.send(
-                one.instance,
-                (one.type, one.value),
-                id=one.id,
-                source=source_of(other.workflow.name),
-                tenant=tenant,
-                time=one.time,
-                answer=one.answer,
-            )
-            for tenant, one in other.published[begin:]
-            if one.workflow == self.workflow.name
-        ]
 
     # time
 

@@ -57,6 +57,8 @@ EVENT_HEADER_SCHEMAS: Final[Mapping[str, Json]] = {
     "idempotency-key": _text(KEY_BYTES, "Key of the command that it answers."),
     "ce_attempt": {"type": "string", "pattern": "^[1-9][0-9]*$"},
     "ce_outcome": {"type": "string", "enum": [str(one) for one in Outcome]},
+    "ce_parentinstance": _text(ID_BYTES, "Instance of the workflow that starts this one."),
+    "ce_parentkey": _text(KEY_BYTES, "Key of that workflow's action."),
 }
 EVENT_REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from refold.schemas.envelope import Answer, Outcome
+from refold.schemas.envelope import WORKFLOW_SOURCE, Answer, Outcome, Parent
 from refold.schemas.errors import Code
 from refold.schemas.limits import HEADER_COUNT, ID_BYTES, KEY_BYTES, id_fault, name_fault
 from refold.schemas.verdicts import Reason, Verdict
@@ -113,12 +113,12 @@ def valueless(value: bytes | None) -> Refusal:
     return Refusal(Code.UNDECODABLE, "has an empty value", Verdict.POISON)
 
 
-Extras: TypeAlias = tuple[str | None, int | None, bytes | None, Answer | None]
-NO_EXTRAS: Final[Extras] = (None, None, None, None)
+Extras: TypeAlias = tuple[str | None, int | None, bytes | None, Answer | None, Parent | None]
+NO_EXTRAS: Final[Extras] = (None, None, None, None, None)
 
 
-def extras_of(headers: Mapping[str, bytes | None], key: bytes | None) -> Extras:
-    """Expected state and version, trace, answer; also checks that the subject is the key."""
+def extras_of(headers: Mapping[str, bytes | None], key: bytes | None, source: str) -> Extras:
+    """Expected state and version, trace, answer, parent; checks that the subject is the key."""
     if "ce_subject" in headers and headers["ce_subject"] != key:
         subject = shown(headers["ce_subject"])
         raise Refusal(Code.BAD_KEY, f"key {shown(key)} is not its ce_subject {subject}")
@@ -133,7 +133,21 @@ def extras_of(headers: Mapping[str, bytes | None], key: bytes | None) -> Extras:
     if "traceparent" in headers:
         trace = identifier(headers["traceparent"], "traceparent").encode()
     answer = _answer(headers) if "idempotency-key" in headers else None
-    return state, version, trace, answer
+    parent = _parent(headers, source) if "ce_parentkey" in headers else None
+    return state, version, trace, answer, parent
+
+
+def _parent(headers: Mapping[str, bytes | None], source: str) -> Parent:
+    """Only a workflow starts others: its name is the source's."""
+    workflow = source.removeprefix(WORKFLOW_SOURCE)
+    if workflow == source or name_fault(workflow):
+        text = f"has a ce_parentkey, and its source is {source[:80]}, not {WORKFLOW_SOURCE}<name>"
+        raise Refusal(Code.BAD_ENVELOPE, text)
+    key = identifier(headers["ce_parentkey"], "ce_parentkey", KEY_BYTES)
+    if not key.endswith((":forward", ":compensate")):
+        raise Refusal(Code.BAD_ENVELOPE, f"ce_parentkey {key[:80]!r} is no idempotency key")
+    instance = identifier(headers.get("ce_parentinstance"), "ce_parentinstance")
+    return Parent(workflow, instance, key)
 
 
 def _answer(headers: Mapping[str, bytes | None]) -> Answer:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 from confluent_kafka import Message
 
-from refold.schemas.envelope import Answer, CommandRecord, EventRecord
+from refold.schemas.envelope import Answer, CommandRecord, EventRecord, Parent
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.limits import (
     HEADER_COUNT,
@@ -83,6 +83,8 @@ EVENT_HEADERS: Final = _PLAIN | {
     "idempotency-key",
     "ce_attempt",
     "ce_outcome",
+    "ce_parentinstance",
+    "ce_parentkey",
 }
 COMMAND_HEADERS: Final = frozenset(
     {
@@ -258,7 +260,9 @@ class EventReader:
         identity.update(raw_id)
         body = kind.digest()
         body.update(value)
-        extras = extras_of(headers, key) if not _PLAIN.issuperset(headers) else NO_EXTRAS
+        extras = (
+            extras_of(headers, key, source.name) if not _PLAIN.issuperset(headers) else NO_EXTRAS
+        )
         return EventRecord(
             tenant,
             instance,
@@ -379,10 +383,12 @@ def event_headers(
     expected_version: int | None = None,
     traceparent: str | None = None,
     answer: Answer | None = None,
+    parent: Parent | None = None,
 ) -> Headers:
     """The headers of an event that a publisher sends; the record key is the instance id.
 
-    `answer` names the action that the event answers, and what became of it.
+    `answer` names the action that the event answers, and what became of it; `parent` the action
+    of another workflow that the event starts or undoes.
 
     Raises:
         RecordError: BAD_ENVELOPE, a part is over its limit or of a wrong form.
@@ -419,6 +425,9 @@ def event_headers(
             ("ce_attempt", b"%d" % answer.attempt),
             ("ce_outcome", answer.outcome.encode()),
         ]
+    if parent is not None:
+        headers.append(("ce_parentinstance", parent.instance.encode()))
+        headers.append(("ce_parentkey", parent.key.encode()))
     return headers
 
 

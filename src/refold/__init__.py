@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import ALL, ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
-from refold.processors.spec import forward, reopen
+from refold.processors.spec import Start, forward, reopen, start
 from refold.processors.triggers import Joined, failed, missed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
@@ -32,6 +32,7 @@ __all__ = [
     "RefoldError",
     "Retry",
     "RunStatus",
+    "Start",
     "StateGraph",
     "StepInfo",
     "WasNamed",
@@ -42,6 +43,7 @@ __all__ = [
     "missed",
     "reopen",
     "replace",
+    "start",
     "succeeded",
     "unknown",
 ]

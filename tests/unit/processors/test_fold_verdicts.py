@@ -28,7 +28,7 @@ from refold import (
     Workflow,
     replace,
 )
-from refold.processors.effects import Step
+from refold.processors.effects import Send, Step
 from refold.processors.engine_events import REDRIVE
 from refold.processors.fold import fold, needed
 from refold.schemas.errors import Code, FenceError
@@ -42,6 +42,7 @@ def test_the_first_event_creates_and_sends() -> None:
     assert step.verdict is Verdict.APPLIED
     assert step.transition == "new/Opened/0"
     (sent,) = step.effects
+    assert isinstance(sent, Send)
     assert (sent.type, sent.target, sent.action, sent.state) == ("Tell", "case", "Tell", "open")
     assert sent.key == "r1:test:case:c:open:Tell:%2Ftest%1Fe0:forward"
     record = driver.instance("c")

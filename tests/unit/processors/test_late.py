@@ -25,6 +25,7 @@ from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
 from refold.testing.driver import Driver
+from refold.testing.exchanging import receive
 
 
 class Placed(Event):
@@ -226,12 +227,13 @@ def test_a_late_event_goes_to_another_workflow_under_a_derived_id_and_once() -> 
     assert (step.verdict, step.transition) == (Verdict.LATE, "expired/Complained/forward desk")
     (publish,) = step.effects
     assert publish.key.startswith("forward-")
-    other.receive(made)
+    receive(other, made)
     assert (other.state("b"), other.instance("b").context) == ("closed", Case(("late",)))
     event = other.log[0].event
     assert (event.source, event.time) == ("/refold/workflow/bill", "2026-11-30T07:00:00Z")
     assert made.replay().published == made.published
-    other.receive(made.replay())
+    again = made.replay()
+    receive(other, again)
     assert other.verdicts() == [Verdict.APPLIED, Verdict.DUPLICATE]
     checked(made)
     checked(other)
@@ -241,7 +243,7 @@ def test_what_was_handed_on_is_not_handed_on_again() -> None:
     made, other = expired(), Driver(desk(), tenant="acme")
     other.send("b", Complained("first"))
     made.send("b", Complained("late"))
-    (step,) = other.receive(made)
+    (step,) = receive(other, made)
     assert (step.verdict, step.effects) == (Verdict.LATE, ())
     checked(other)
 
