@@ -18,6 +18,7 @@ def main() -> None:
     text = os.environ.get("CRASH_PLAN")
     plan = msgspec.json.decode(text, type=Plan) if text else None
     configure()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until it can be heeded
     workflow = Workflow("order", [order])
     worker = build_worker(load_settings(), {"order": workflow}, wrap=wrap(plan))
 
@@ -25,6 +26,7 @@ def main() -> None:
         worker.stop()
 
     signal.signal(signal.SIGTERM, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     worker.run()
 
 

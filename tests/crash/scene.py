@@ -84,6 +84,10 @@ def inputs(seed: int) -> list[tuple[str, bytes | None, list[tuple[str, Any]]]]:
     return records
 
 
+BEGUN = "connected to PostgreSQL"
+"""What a worker says when it runs: from then on it ends when it is told to."""
+
+
 class Scene:
     """One run: its own topics, group and database.
 
@@ -180,7 +184,7 @@ class Scene:
         """SIGTERM and a clean end; a process that has not begun yet could not end cleanly."""
         if child in self._children:  # what a test has adopted writes elsewhere
             log = self.log / f"worker-{self._children.index(child)}.log"
-            self.until(lambda: not log.exists() or log.stat().st_size > 0, "the worker to begin")
+            self.until(lambda: BEGUN in log.read_text(), "the worker to begin")
         child.send_signal(signal.SIGTERM)
         code = child.wait(PATIENCE_S)
         assert code == 0, f"a worker ended with {code}\n{self.logs()}"
