@@ -16,7 +16,7 @@ from refold.processors.definition import Definition, sendings
 from refold.processors.effects import Effect, Send, Step
 from refold.processors.entering import entered
 from refold.processors.info import StepInfo
-from refold.processors.instance import NOTHING_MORE, Instance
+from refold.processors.instance import NOTHING_MORE, Instance, More
 from refold.processors.keys import action_part, key_of
 from refold.processors.publishing import forwarded
 from refold.processors.records import (
@@ -128,7 +128,7 @@ def _applied(
         instance.transitions >= definition.most_transitions
         or unchanged > definition.most_unchanged
         or (visits and enters and visits[definition.positions[target]] >= definition.most_visits)
-    ):
+    ) and not transition.renews:
         return _over(definition, instance, event, data, transition, at)
     seen = context if definition.copied is None else definition.copied(context)
     for invariant in transition.invariants:
@@ -143,6 +143,9 @@ def _applied(
             visits = _visited(visits, definition.positions[target])
         if transition.tends or more is not NOTHING_MORE:
             more = entered(definition, instance, event, target, seen, effects, at)
+            if transition.renews:
+                instance, visits, more = _renewed(definition, instance, target, more, event.offset)
+                unchanged = 0
     after = replace(
         instance,
         state=target,
@@ -160,6 +163,17 @@ def _applied(
         more=more,
     )
     return Step(_APPLIED, after, effects, None, transition.id)
+
+
+def _renewed(
+    definition: Definition, instance: Instance, target: str, more: More, offset: int
+) -> tuple[Instance, tuple[int, ...], More]:
+    """The counters of a run that begins by entering the target; what was done before stands."""
+    visits = instance.visits
+    if visits:
+        visits = _visited((0,) * len(visits), definition.positions[target])
+    more = more_with(more, renewed=more.renewed + 1, renewed_offset=offset, done=())
+    return replace(instance, transitions=0), visits, more
 
 
 def _without(

@@ -22,6 +22,7 @@ def check_ends(spec: Spec) -> None:
     Raises:
         DefinitionError: The first thing that does not hold; names the state and the cure.
     """
+    _renewing(spec)
     for final in spec.finals:
         _end(spec, final)
         for kind, late in final.late.items():
@@ -31,6 +32,14 @@ def check_ends(spec: Spec) -> None:
             cure = f"Add {missing[0].__name__}: Late.…, or ANY: Late.… for the rest."
             what = f"final state {final.state!r} has no late policy for {missing[0].__name__}"
             raise wrong(spec, what, cure, state=final.state)
+
+
+def _renewing(spec: Spec) -> None:
+    finals = {final.state for final in spec.finals}
+    for rule in spec.rules:
+        if rule.renew and (rule.to is None or rule.to in finals):
+            what = f"{rule.event.__name__} in state {rule.state!r} renews and enters no state"
+            raise wrong(spec, what, "Give to= a state that goes on.", state=rule.state)
 
 
 def _end(spec: Spec, final: FinalState) -> None:

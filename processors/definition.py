@@ -387,7 +387,9 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
     guard_steps = rule.guard is not None and takes_step(rule.guard)
     reducer_steps = rule.reducer is not None and takes_step(rule.reducer)
     timers = tuple(one for one in spec.timers if enters and one.state == target)
-    special = target in spec.pivots or any(one.state == rule.state for one in spec.timers)
+    special = (
+        rule.renew or target in spec.pivots or any(one.state == rule.state for one in spec.timers)
+    )
     return Transition(
         id=f"{rule.state}/{event}/{n}",
         source=rule.state,
@@ -406,6 +408,7 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
         timers=timers,
         tends=enters
         and (bool(timers) or special or (bool(sends) and bool(spec.tracked() or spec.children))),
+        renews=rule.renew,
     )
 
 

@@ -93,6 +93,7 @@ def _graph(spec: Spec, walk: "_Walk") -> dict[str, Any]:
     rules: dict[str, list[Any]] = {}
     for rule in spec.rules:
         row = [rule.to, walk.refer(rule.guard), walk.refer(rule.reducer)]
+        row += ["renew"] if rule.renew else []
         rules.setdefault(f"{rule.state}/{rule.event.__name__}", []).append(row)
     sends: dict[str, list[str]] = {}
     for entry in spec.entries:

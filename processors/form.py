@@ -40,6 +40,7 @@ def graph_data(spec: Spec, commands: Iterable[CommandType]) -> dict[str, Any]:
                 "to": rule.to,
                 "guard": called(rule.guard),
                 "reducer": called(rule.reducer),
+                **({"renew": True} if rule.renew else {}),
             }
             for rule in spec.rules
         ],

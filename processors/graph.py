@@ -120,6 +120,7 @@ class StateGraph(Generic[C]):
         *,
         to: str | None = None,
         guard: Callable[[C, E], bool] | None = None,
+        renew: bool = False,
     ) -> Transitions[C, E]: ...
     @overload
     def on(
@@ -129,6 +130,7 @@ class StateGraph(Generic[C]):
         *,
         to: str | None = None,
         guard: Callable[[C, E, StepInfo], bool],
+        renew: bool = False,
     ) -> Transitions[C, E]: ...
     def on(
         self,
@@ -137,6 +139,7 @@ class StateGraph(Generic[C]):
         *,
         to: str | None = None,
         guard: Function | None = None,
+        renew: bool = False,
     ) -> Transitions[C, E]:
         """Declare transitions. Use as a decorator of the reducer, or alone: context unchanged.
 
@@ -146,8 +149,11 @@ class StateGraph(Generic[C]):
             to: State that is entered; its own state's name enters it again and sends its
                 commands afresh. None: stays, without entering.
             guard: Pure condition; those of one pair are tried in order, one without a guard last.
+            renew: True ends this run and goes on as new in `to`, with the context that the reducer
+                gives: limits count from here, and what was done stays done. Open actions, the
+                memory of events and the parent are carried over.
         """
-        rules = [Rule(one, event, to, guard) for one in _several(state)]
+        rules = [Rule(one, event, to, guard, renew=renew) for one in _several(state)]
         self._open().rules.extend(rules)
         return Transitions(rules)
 

@@ -96,6 +96,10 @@ class More(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     forks: tuple[Fork, ...] = ()
     parent: Parent | None = None
     """For whom it was started; None for an instance of its own."""
+    renewed: int = 0
+    """Runs that ended and went on as new; limits and what can be undone count from the last."""
+    renewed_offset: int = 0
+    """Record that began the present run; 0 in the first one."""
     owed: tuple[str, ...] = ()
     """Keys of its parent's actions that it answers when it ends; each once."""
 

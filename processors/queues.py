@@ -286,7 +286,9 @@ def terminate(
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
                    actions=without_retries(instance).more.actions,
-                   parent=instance.more.parent, owed=instance.more.owed)  # fmt: skip
+                   parent=instance.more.parent, owed=instance.more.owed,
+                   renewed=instance.more.renewed,
+                   renewed_offset=instance.more.renewed_offset)  # fmt: skip
     after = remembered(definition, instance, event, more=more)
     late = tuple(Resolution(offset, Verdict.LATE, why) for offset in waiting)
     step = Step(Verdict.APPLIED, after, transition=name, resolutions=late)

@@ -157,6 +157,8 @@ class Rule:
     guard: Function | None = None
     reducer: Function | None = None
     """None: the context stays as it is."""
+    renew: bool = False
+    """True: the instance goes on as new: a run ends here and the next begins."""
 
 
 @dataclass(frozen=True, slots=True)

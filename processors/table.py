@@ -36,6 +36,7 @@ class Transition:
     """What entering the target arms."""
     tends: bool = False
     """True where entering the target may change actions or timers."""
+    renews: bool = False
 
 
 @dataclass(frozen=True, slots=True)
