@@ -105,6 +105,14 @@ class Rehearsal:
             self._turn(heapq.heappop(self._due).key)
         raise AssertionError(f"after {steps} calls, questions and rings it still goes on")
 
+    def answer(self, key: str, done: Done) -> bool:
+        """What the other side says by itself, later: whether it settled the action of a key."""
+        row = self.rows[key]
+        if row.status not in (Status.IN_FLIGHT, Status.UNKNOWN):
+            return False
+        self._end(row, succeeded(self._claimed(row), done))
+        return True
+
     def _take(self) -> None:
         fresh, self._seen = self.driver.sent[self._seen :], len(self.driver.sent)
         for send in fresh:
@@ -131,6 +139,8 @@ class Rehearsal:
         action = self.executor.actions[row.send.type]
         if row.status is Status.PLANNED:
             self._begin(row, action)
+        elif row.status is Status.IN_FLIGHT:
+            self._end(row, unknown(self._claimed(row), "accepted, and not answered in time"))
         elif row.status is Status.UNKNOWN:
             self._clear_up(row, action)
 
@@ -142,7 +152,7 @@ class Rehearsal:
             status = Status.CANCELLED if forward is None else forward.status
             if forward is not None and status is Status.PLANNED:
                 forward.status = status = Status.CANCELLED
-            if status is Status.UNKNOWN:
+            if status in (Status.UNKNOWN, Status.IN_FLIGHT):
                 self._later(row.send.key, 1.0)
                 return
             if status is not Status.SUCCEEDED:
@@ -162,10 +172,6 @@ class Rehearsal:
             end = asyncio.run(perform_async(claimed, action, call, command))
         else:
             end = perform(claimed, action, call, command)
-        if end.ended.status is Status.IN_FLIGHT:  # accepted: its truth is learned at its deadline
-            ended = unknown(claimed, "accepted, and not answered", end.ended.until_s)
-            self._end(row, ended)
-            return
         self._end(row, end.ended)
 
     def _clear_up(self, row: Row, action: Action) -> None:
@@ -193,6 +199,8 @@ class Rehearsal:
                 tenant=tenant,
                 answer=Answer(ended.key, ended.attempt, Outcome(ended.outcome)),
             )
+        if row.status is Status.IN_FLIGHT:  # accepted: answered until then, or its truth is asked
+            self._later(row.send.key, ended.until_s)
         if row.status in (Status.UNKNOWN, Status.PLANNED):
             self._later(row.send.key, max(ended.retry_after_s, 0.001))
 

@@ -26,7 +26,7 @@ from refold.examples.travel.graph import (
     Refund,
 )
 from refold.executors.executor import Call, Executor
-from refold.executors.outcome import Answer, CannotTell, Declined, Done, Undone
+from refold.executors.outcome import Accepted, Answer, CannotTell, Declined, Done, Undone
 from refold.executors.truth import ByKey, Queryable
 from refold.testing.world import Outside, Refused, System
 from refold.testing.world_server import RemoteWorld
@@ -34,6 +34,8 @@ from refold.testing.world_server import RemoteWorld
 DEADLINE_S = 2.0
 VISIBLE_AFTER_S = 1.0
 DAY_S = 86_400.0
+ACCEPTED_S = 5.0
+"""So long may a system take over what it has only accepted; then it is asked."""
 
 Told = Callable[[str], Event | None]
 """The event that tells of a reference; None: that it is done is enough."""
@@ -56,13 +58,15 @@ def executor_of(world: Outside) -> Executor:
         where = {hotel: "hotel", flight: "flight", bank: "bank"}[system]
 
         @executor.action(command, truth=truth, system=where, deadline_s=DEADLINE_S)
-        def handle(command: Any, call: Call) -> Event | None:
+        def handle(command: Any, call: Call) -> Event | Accepted | None:
             try:
                 reply = system.call(name, call.key, timeout_s=call.left_s, **asdict(command))
             except Refused:
                 if no is None:
                     raise
                 raise Declined(no) from None
+            if reply.accepted:
+                return Accepted(reply.reference, ACCEPTED_S)
             return told(reply.reference)
 
     act("book", BookHotel, hotel, HotelBooked, HotelFull())

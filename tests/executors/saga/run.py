@@ -1,26 +1,30 @@
 """A run of many trips, with workers, executors and the world itself killed in the middle of it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 from typing import Any
 
 import msgspec
-from tests.kafka.worker.stage import Given, Stage
+from tests.kafka.worker.stage import PATIENCE_S, Given, Stage
 
-from refold.examples.travel.graph import TripOrdered
+from refold.examples.travel.graph import Paid, TripOrdered
+from refold.executors.ledger import Ledger
 from refold.executors.migrate import migrate_ledger
+from refold.executors.outcome import Done
 from refold.processors.keys import COMPENSATE, compensate_key
 from refold.testing.journal import Effect
 from refold.testing.world import Manners
-from refold.testing.world_server import WorldServer
+from refold.testing.world_server import RemoteWorld, WorldServer
 from refold.topics.specs import create, workflow_specs
 
 WORKFLOW = "refold.examples.travel:trip"
@@ -46,8 +50,10 @@ BAD = Manners(
 WORLD = {
     "hotel": BAD,
     "flight": msgspec.structs.replace(BAD, keys="repeat"),
-    "bank": BAD,
+    "bank": msgspec.structs.replace(BAD, accepts=0.3, answers_after_s=0.3, twice=0.3),
 }
+UNHEARD = 0.2
+"""Share of the bank's later answers that nobody hears: they are asked for at their deadline."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,8 @@ class Report:
     """By direction and status, as the ledger says."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Of calls and questions, as the world says."""
+    heard: Counter[str] = field(default_factory=Counter)
+    """What later answers of the bank came to."""
 
     def __str__(self) -> str:
         kinds = Counter(kill.who.partition("-")[0] for kill in self.kills)
@@ -87,6 +95,7 @@ class Report:
             f"trips: {dict(self.states)}",
             f"actions: {dict(sorted(self.actions.items()))}",
             f"calls and questions: {dict(sorted(self.outcomes.items()))}",
+            f"later answers: {dict(sorted(self.heard.items()))}",
         ]
         return "\n".join(lines)
 
@@ -107,8 +116,11 @@ class Sagas:
         self.report = Report(seed, trips)
         self._random = Random(seed)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._logs: dict[str, Path] = {}
         self._begin_s = monotonic()
         migrate_ledger(stage.dsn)
+        self._ledger = Ledger(stage.dsn, "callbacks")
+        self._bank = RemoteWorld(world.address)
         create(stage.admin, workflow_specs(stage.namespace, "trip", ["travel"], PARTITIONS))
 
     # processes
@@ -120,15 +132,21 @@ class Sagas:
             self._start(f"executor-{number}")
 
     def stop_all(self) -> None:
-        """SIGTERM to all of them, and clean ends."""
-        for child in self._running.values():
-            self.stage.stop(child)
+        """SIGTERM to all of them once they have begun, and clean ends."""
+        for name, child in self._running.items():
+            self.stage.until(partial(self._has_begun, name), f"{name} to begin")
+            child.send_signal(signal.SIGTERM)
+            code = child.wait(PATIENCE_S)
+            assert code == 0, f"{name} ended with {code}\n{self._logs[name].read_text()[-4000:]}"
+
+    def _has_begun(self, name: str) -> bool:
+        return "assigned" in self._logs[name].read_text()
 
     def _start(self, name: str) -> None:
         kind = name.partition("-")[0]
         what = WORKFLOW if kind == "worker" else EXECUTOR
-        log = (self.stage.log / f"{name}-{len(self.report.kills)}.log").open("wb")
-        with log:
+        self._logs[name] = self.stage.log / f"{name}-{len(self.report.kills)}.log"
+        with self._logs[name].open("wb") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "refold.cli.main", kind, what],
                 env=self.environment(),
@@ -168,6 +186,7 @@ class Sagas:
             if monotonic() - moved_s > STALLED_S:
                 raise AssertionError(f"{self.report}\n{self._open()}\n{self.stage.logs()}")
             requests = self._requests()
+            self._hear()
             if requests >= due and len(self.report.kills) < kills:
                 sleep(self._random.uniform(0.0, 0.05))  # into the middle of something
                 self._kill(ended, requests)
@@ -186,6 +205,16 @@ class Sagas:
         self._running[name].kill()
         self._running[name].wait()
         self._start(name)
+
+    def _hear(self) -> None:
+        """What a web hook does: the bank's later answers, some twice, some never."""
+        for late in self._bank.answers():
+            if self._random.random() < UNHEARD:
+                continue
+            refund = late.key.endswith(COMPENSATE)
+            done = Done() if refund else Done(Paid(late.reference))
+            heard = self._ledger.answer(done, target="travel", reference=late.reference)
+            self.report.heard[str(heard)] += 1
 
     def _check_alive(self) -> None:
         for name, child in self._running.items():

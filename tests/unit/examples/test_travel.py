@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from refold.examples.travel.executor import executor_of
-from refold.examples.travel.graph import TripCancelled, TripOrdered, trip
+from refold.examples.travel.graph import Paid, TripCancelled, TripOrdered, trip
 from refold.executors.model import Status
+from refold.executors.outcome import Done
 from refold.processors.keys import compensate_key
 from refold.testing.driver import Driver
 from refold.testing.rehearsal import Rehearsal
@@ -103,6 +104,30 @@ def test_an_undoing_that_no_attempt_brings_about_parks_the_trip_and_says_what_st
     assert parked is not None
     assert parked.code == "COMPENSATION_FAILED"
     assert [each.action for each in world.journal()] == ["book"]
+
+
+def test_a_payment_that_is_only_accepted_is_done_when_the_bank_says_so_once() -> None:
+    driver, world, acting = made(1)
+    world.system("bank").next("twice")
+    driver.send("t-1", ORDER)
+    acting.run(timedelta(milliseconds=100))
+    assert driver.state("t-1") == "paying"
+    first, second = world.answers()
+    assert acting.answer(first.key, Done(Paid(first.reference)))
+    assert not acting.answer(second.key, Done(Paid(second.reference)))
+    acting.run()
+    assert driver.state("t-1") == "booked"
+    check(driver, world)
+
+
+def test_a_payment_that_is_accepted_and_never_answered_is_asked_for_at_its_deadline() -> None:
+    driver, world, acting = made(1)
+    world.system("bank").next("twice")
+    driver.send("t-1", ORDER)
+    acting.run()
+    assert driver.state("t-1") == "booked"
+    assert [each.kind for each in world.requests("bank")] == ["call", "ask"]
+    check(driver, world)
 
 
 @pytest.mark.parametrize("seed", range(25))
