@@ -60,7 +60,7 @@ def send(
     codec = _codec(workflow, event_type)
     draft = Draft(
         instance=instance,
-        event=_made(codec, data),
+        event=made(codec, data),
         id=event_id,
         key=key,
         tenant=telling.tenant_of(tenant, workflow),
@@ -186,7 +186,12 @@ def _codec(workflow: Workflow, name: str) -> Codec[Any]:
     return events[name]
 
 
-def _made(codec: Codec[Any], data: str) -> object:
+def made(codec: Codec[Any], data: str) -> object:
+    """The event that JSON of `--data` says.
+
+    Raises:
+        UsageError: BAD_COMMAND_LINE.
+    """
     validate = getattr(codec.cls, "model_validate_json", None)
     try:
         return validate(data) if validate else msgspec.json.decode(data.encode(), type=codec.cls)

@@ -16,6 +16,7 @@ from refold.executors.executor import Executor
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import StateGraph
 from refold.schemas.errors import Code, DefinitionError, RefoldError, UsageError
+from refold.schemas.types import Event
 
 
 def load_workflows(specs: Sequence[str]) -> dict[str, Workflow]:
@@ -48,6 +49,18 @@ def load_executor(spec: str) -> Executor:
             Code.DEFINITION_INVALID,
             f"{spec} is a {type(thing).__name__}, not an Executor.",
             "Name the Executor whose `action` declares the handlers.",
+        )
+    return thing
+
+
+def load_event(spec: str) -> type:
+    """The event class that `MODULE:NAME` stands for; errors as `load_workflows`."""
+    thing = _thing(spec)
+    if not (isinstance(thing, type) and issubclass(thing, Event)):
+        raise DefinitionError(
+            Code.DEFINITION_INVALID,
+            f"{spec} is no event.",
+            "Name the class of an Event, as in shop.order:Charged.",
         )
     return thing
 

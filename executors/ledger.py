@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from refold.executors import words
+from refold.executors.arrays import packed
 from refold.executors.model import (
     Claimed,
     Ended,
@@ -23,6 +24,7 @@ from refold.executors.model import (
     Standing,
     Status,
     Wanted,
+    Word,
 )
 from refold.executors.recording import DEADLINE_S, Recording
 from refold.executors.statements import SCHEMA, statements
@@ -81,7 +83,7 @@ class Ledger:
         columns = _columns(intents, Intent)
         columns["request_hash"] = [hash16(each.request) for each in intents]
         columns["trace"] = [_storable(each.trace) for each in intents]
-        columns |= {"status": status, "worker": self.worker}
+        columns = packed(columns | {"status": status, "worker": self.worker})
         higher = any(each.attempt > 1 for each in intents)
 
         def work(connection: Connection) -> Planned:
@@ -340,6 +342,32 @@ class Ledger:
 
         return self.runner.run("an answer", work)
 
+    def decide(self, key: str, word: Word, who: str) -> Heard:
+        """Settle an action by a person's word, which goes to the workflow as any result does.
+
+        What is settled stays; the same word about an action of which the opposite was said too
+        says that somebody has seen to that.
+
+        Args:
+            key: Whose.
+            word: SUCCEEDED or FAILED, with the event that tells it, and why.
+            who: Decides.
+
+        Returns:
+            SETTLED, or KNOWN where it had been settled so.
+
+        Raises:
+            UsageError: NOT_FOUND; UNSETTLED, a worker is at it; BAD_COMMAND_LINE, it is settled
+                otherwise.
+        """
+        why = msgspec.structs.replace(word, reason=_storable(word.reason))
+
+        def work(connection: Connection) -> Heard:
+            with transaction(connection):
+                return words.decided(connection, self.schema, key, why, who)
+
+        return self.runner.run("a decision", work)
+
     def action(
         self, key: str, *, action: str, target: str, request: Any, truth: Truth,
         deadline_s: float = DEADLINE_S, instance: str = "", trace: str = "",
@@ -399,7 +427,7 @@ class Ledger:
         columns = _columns(ended, Ended) | {"published": list(published)}
         columns["reason"] = [_storable(each) for each in columns["reason"]]
         columns["reference"] = [_storable(each) for each in columns["reference"]]
-        rows = connection.execute(self._sql["settle"], columns).fetchall()
+        rows = connection.execute(self._sql["settle"], packed(columns)).fetchall()
         keys = frozenset(row[0] for row in rows)
         if later:
             words.bear(connection, self.schema, [each.key for each in later], self.worker)

@@ -22,7 +22,7 @@ TEXT: Final = "json"
 """Type of requests and results that `Ledger.action` writes."""
 Row = dict[str, Any]
 
-_WHERE: Final = """
+WHERE: Final = """
     (%(status)s::text IS NULL OR status = %(status)s)
     AND (%(action)s::text IS NULL OR action = %(action)s)
     AND (%(target)s::text IS NULL OR target = %(target)s OR target_system = %(target)s)
@@ -38,7 +38,7 @@ _SHORT: Final = f"""
 _TEXT: Final[Mapping[str, str]] = {
     "find": f"""
         SELECT {_SHORT} FROM $s.workflow_action a
-        WHERE {_WHERE}
+        WHERE {WHERE}
           AND (NOT %(contradicted)s OR contradicted)
           AND (NOT %(clashing)s OR {_CLASHES} > 0)
         ORDER BY planned, key LIMIT %(most)s""",
@@ -69,7 +69,7 @@ _TEXT: Final[Mapping[str, str]] = {
         WITH w AS (
             SELECT *, lag(key) OVER same AS before, lag(planned) OVER same AS before_at
             FROM $s.workflow_action a
-            WHERE direction = 'forward' AND status <> 'cancelled' AND request <> '' AND {_WHERE}
+            WHERE direction = 'forward' AND status <> 'cancelled' AND request <> '' AND {WHERE}
             WINDOW same AS (PARTITION BY tenant, workflow, instance_id, action, target,
                             request_hash ORDER BY planned, key))
         SELECT key, before AS other, tenant, workflow, instance_id AS instance, action,
@@ -81,7 +81,7 @@ _TEXT: Final[Mapping[str, str]] = {
         SELECT {_SHORT}, event, type, encode(request_hash, 'hex') AS digest, request, result_type,
                result, already, decided_by, first_sent, attempts, worker, trace
         FROM $s.workflow_action a
-        WHERE {_WHERE} AND (planned, key) > (%(after_at)s, %(after)s)
+        WHERE {WHERE} AND (planned, key) > (%(after_at)s, %(after)s)
         ORDER BY planned, key LIMIT %(most)s""",
 }
 
@@ -113,6 +113,7 @@ class Questions:
     """
 
     def __init__(self, dsn: str, schema: str = SCHEMA, *, timeout_s: float = 60.0) -> None:
+        self.schema = schema
         self._sql = filled(_TEXT, schema)
         sessions = Sessions(dsn, "refold:ledger", statement_timeout_s=timeout_s, writable=False)
         self._runner = Runner(sessions)
@@ -134,7 +135,7 @@ class Questions:
             most: How many.
         """
         more = {"contradicted": contradicted, "clashing": clashing, "most": most}
-        return self._ask("find", _values(which) | more)
+        return self._ask("find", values_of(which) | more)
 
     def show(self, key: str) -> Row | None:
         """Everything about one action; None where there is no such key."""
@@ -150,7 +151,7 @@ class Questions:
 
     def rejected(self, which: Filter = ALL, most: int = MOST) -> list[Row]:
         """Records of command topics that are no commands."""
-        return self._ask("rejected", _values(which) | {"most": most})
+        return self._ask("rejected", values_of(which) | {"most": most})
 
     def scanners(self) -> list[Row]:
         """When each process last looked for what is not known, newest first."""
@@ -164,16 +165,21 @@ class Questions:
             apart_s: Longest time between the two.
             most: How many.
         """
-        return self._ask("doubles", _values(which) | {"apart_s": apart_s, "most": most})
+        return self._ask("doubles", values_of(which) | {"apart_s": apart_s, "most": most})
 
     def page(self, which: Filter, after: tuple[datetime, str], most: int) -> list[Row]:
         """Actions for an export, from behind one, by time and key."""
         more = {"after_at": after[0], "after": after[1], "most": most}
-        return self._ask("export", _values(which) | more)
+        return self._ask("export", values_of(which) | more)
 
     def _ask(self, name: str, values: Mapping[str, Any] | Sequence[Any]) -> list[Row]:
+        return self.ask(self._sql[name], values)
+
+    def ask(self, statement: bytes, values: Mapping[str, Any] | Sequence[Any]) -> list[Row]:
+        """Rows of any statement, by the names of their columns."""
+
         def work(connection: Connection) -> list[Row]:
-            cursor = connection.execute(self._sql[name], values)
+            cursor = connection.execute(statement, values)
             names = [column.name for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
@@ -194,5 +200,6 @@ def shown(value: bytes | None, type_: str) -> str:
     return f"{type_ or 'nothing'}, {len(value)} bytes"
 
 
-def _values(which: Filter) -> dict[str, Any]:
+def values_of(which: Filter) -> dict[str, Any]:
+    """Parameters of `WHERE`."""
     return msgspec.structs.asdict(which)

@@ -55,7 +55,7 @@ _TEXT: Final[Mapping[str, str]] = {
             INSERT INTO $s.workflow_action AS a (key, tenant, workflow, instance_id, state, action,
                 direction, target, target_system, truth, type, request, request_hash, attempt,
                 wanted, reply_to, trace, partition, log_offset, independent, status, epoch, worker,
-                lease_until, dispatched, first_sent)
+                lease_until, dispatched, first_sent, attempts)
             SELECT key, tenant, workflow, instance_id, state, action, direction, target,
                 target_system, truth, type, request, request_hash, attempt, attempt, reply_to,
                 trace, partition, log_offset, independent,
@@ -63,7 +63,10 @@ _TEXT: Final[Mapping[str, str]] = {
                 begins::int, CASE WHEN begins THEN %(worker)s ELSE '' END,
                 CASE WHEN begins THEN now() + lease_s * interval '1 second' END,
                 CASE WHEN begins OR %(status)s = 'unknown' THEN now() END,
-                CASE WHEN begins OR %(status)s = 'unknown' THEN now() END
+                CASE WHEN begins OR %(status)s = 'unknown' THEN now() END,
+                CASE WHEN %(status)s <> 'unknown' THEN '[]'
+                     ELSE jsonb_build_array(jsonb_build_object('epoch', 0, 'attempt', attempt,
+                         'ended', now(), 'outcome', 'unknown', 'reason', 'forgotten')) END
             FROM judged
             ON CONFLICT (key) DO NOTHING
             RETURNING key, status, epoch)
@@ -132,7 +135,9 @@ _TEXT: Final[Mapping[str, str]] = {
     "distrust": f"""
         UPDATE $s.workflow_action a
         SET status = 'unknown', dispatched = now(), first_sent = coalesce(first_sent, now()),
-            recorded = now(), not_before = now(), reason = 'the ledger was restored from a copy'
+            recorded = now(), not_before = now(), reason = 'the ledger was restored from a copy',
+            attempts = a.attempts || jsonb_build_object('epoch', a.epoch, 'attempt', a.attempt,
+                'ended', now(), 'outcome', 'unknown', 'reason', 'the ledger was restored')
         WHERE target = %(target)s AND partition = %(partition)s AND status = 'planned'
           AND truth <> 'local'
         RETURNING {_TOLD}""",
@@ -226,10 +231,10 @@ _TEXT: Final[Mapping[str, str]] = {
             lost = reference = '', recorded = now(), lease_until = NULL, not_before = now(),
             reason = CASE WHEN reference = '' THEN 'the lease ran out: its process died or hangs'
                           ELSE 'accepted, and not answered in time' END,
-            attempts = CASE WHEN reference = '' THEN a.attempts || jsonb_build_object(
+            attempts = a.attempts || jsonb_build_object(
                 'epoch', a.epoch, 'attempt', a.attempt, 'worker', a.worker, 'began', a.dispatched,
-                'ended', now(), 'outcome', 'unknown', 'reason', 'the lease ran out')
-                ELSE a.attempts END
+                'ended', now(), 'outcome', 'unknown', 'reason',
+                CASE WHEN reference = '' THEN 'the lease ran out' ELSE 'not answered in time' END)
         FROM out WHERE a.key = out.key
         RETURNING {_TOLD}, a.status = 'unknown', a.reason""",
     "renew": """

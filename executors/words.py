@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from refold.executors.model import Ended, Heard, Status, Word
 from refold.executors.outcome import Declined, Done, Incurable, NotDone
 from refold.executors.statements import RESULT, UNDONE, filled
-from refold.processors.engine_events import FAILED, SUCCEEDED, Failed, Succeeded
+from refold.processors.engine_events import Failed, Succeeded
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import Outcome, derived_id
+from refold.schemas.errors import Code, UsageError
 from refold.schemas.limits import bounded_text
 from refold.snapshots.sessions import Connection
 
@@ -95,8 +96,12 @@ class Standing(NamedTuple):
     contradicted: bool = False
 
 
-def word_of(ending: Ending) -> Word:
+def word_of(ending: Ending, reason: str = "") -> Word:
     """What a `Done`, `Declined`, `Incurable` or `NotDone` says, as a word.
+
+    Args:
+        ending: What is said.
+        reason: For people; else its own.
 
     Raises:
         RecordError: The event cannot be encoded.
@@ -104,32 +109,31 @@ def word_of(ending: Ending) -> Word:
     """
     if isinstance(ending, Done):
         event = Succeeded(text="") if ending.event is None else ending.event
-        return _word(Status.SUCCEEDED, event, "")
+        return _word(Status.SUCCEEDED, event, reason)
     if isinstance(ending, Declined):
-        return _word(Status.FAILED, ending.event, ending.reason)
+        return _word(Status.FAILED, ending.event, reason or ending.reason)
     after_ms = round(ending.retry_after_s * 1000) if isinstance(ending, NotDone) else 0
     failed = Failed(
         code=ending.code, text=bounded_text(ending.reason), retry=isinstance(ending, NotDone),
         retry_after_ms=after_ms,
     )  # fmt: skip
-    return _word(Status.FAILED, failed, ending.reason)
+    return _word(Status.FAILED, failed, reason or ending.reason)
 
 
 def nothing_to_undo() -> Word:
     """A compensation whose forward action was not done (P33)."""
-    text = "nothing to undo"
-    return Word(
-        status=Status.SUCCEEDED, type=SUCCEEDED.name,
-        value=SUCCEEDED.encode(Succeeded(text=text)), reason=text,
-    )  # fmt: skip
+    return declared_done("nothing to undo")
+
+
+def declared_done(reason: str) -> Word:
+    """It is done, or need not be, and has no event of the user's to say so."""
+    return _word(Status.SUCCEEDED, Succeeded(text=bounded_text(reason)), reason)
 
 
 def declared_failed(reason: str, *, retry: bool) -> Word:
     """A person's word that certainly nothing happened."""
     event = Failed(code="DECIDED", text=bounded_text(reason), retry=retry, retry_after_ms=0)
-    return Word(
-        status=Status.FAILED, type=FAILED.name, value=FAILED.encode(event), reason=reason
-    )  # fmt: skip
+    return _word(Status.FAILED, event, reason)
 
 
 def standing(connection: Connection, schema: str, key: str) -> Standing | None:
@@ -235,6 +239,34 @@ def decide(
         "open": sorted(open_),
     }
     connection.execute(words(schema)["decide"], values)
+
+
+def decided(connection: Connection, schema: str, key: str, word: Word, who: str) -> Heard:
+    """Take a person's word about a key, as `Ledger.decide` says."""
+    row = standing(connection, schema, key)
+    if row is None:
+        raise UsageError(
+            Code.NOT_FOUND, f"the ledger has no key {key!r}.", "`refold ledger list` lists them."
+        )
+    if row.status is Status.IN_FLIGHT and not row.accepted and row.run_out is False:
+        raise UsageError(
+            Code.UNSETTLED,
+            f"a worker is at {key!r} now.",
+            "Wait until its call has ended, or its lease: then decide.",
+        )
+    if row.status in _OPEN:
+        decide(connection, schema, [(row, word)], who, _OPEN, who)
+        return Heard.SETTLED
+    if row.status is not word.status:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            f"{key!r} is {row.status}, and what is settled never changes.",
+            "Set right what it did by an event or another action; `--as "
+            f"{row.status}` says that you have seen to a contradiction.",
+        )
+    if row.contradicted:
+        clear(connection, schema, key, who, word.reason)
+    return Heard.KNOWN
 
 
 def clear(connection: Connection, schema: str, key: str, who: str, reason: str) -> None:

@@ -88,7 +88,8 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
         return ServerError(
             Code.SCHEMA_VERSION,
             f"PostgreSQL has not the tables that this release needs ({said}) for {doing}.",
-            "Run `refold db migrate` with a role that may create tables.",
+            "Run `refold db migrate`, for an executor's ledger `refold ledger migrate`, with a "
+            "role that may create tables.",
         )
     if fault(error) in {Fault.REFUSED, Fault.DATA, Fault.UNIQUE}:
         return ServerError(
