@@ -60,6 +60,7 @@ class Emission:
         self._produce = producer.produce
         self._poll = producer.poll
         self._headers = writer.headers
+        self._time_of = writer.time_of
         self._events = events
         self._rejected = rejected
         self._partition = partition
@@ -81,7 +82,7 @@ class Emission:
         key = event.instance.encode()
         for send in step.effects:
             if isinstance(send, Publish):
-                self._publish(event, send)
+                self._publish(event, send, fold_ms)
                 continue
             topic = self._topics.get(send.target)
             if topic is None:
@@ -90,15 +91,16 @@ class Emission:
             value = send.value if self._frame is None else self._frame(send.value)
             self._put_sized(event, send, topic, value, key, headers)
 
-    def _publish(self, event: EventRecord, publish: Publish) -> None:
+    def _publish(self, event: EventRecord, publish: Publish, fold_ms: int) -> None:
         topic = events_topic(self._namespace, publish.workflow)
         trace = None if event.traceparent is None else event.traceparent.decode()
+        handed_on = publish.answer is None and publish.parent is None
         headers = event_headers(
             publish.id,
             self._source,
             publish.type,
             event.tenant,
-            time=publish.time,
+            time=publish.time or (None if handed_on else self._time_of(fold_ms)),
             traceparent=trace,
             answer=publish.answer,
             parent=publish.parent,

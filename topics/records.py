@@ -360,6 +360,10 @@ class CommandWriter:
             headers.append(("traceparent", event.traceparent))
         return headers
 
+    def time_of(self, fold_ms: int) -> str:
+        """A fold time as the `ce_time` of what a workflow sends."""
+        return self._time.of(fold_ms).decode()
+
     def _new_head(self, which: tuple[str, str, str, int]) -> Headers:
         kind, tenant, state, attempt = which
         head: Headers = [

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.examples.order.graph import Charge
-from refold.schemas.envelope import Answer, EventRecord, Outcome, body_digest, event_identity
+from refold.schemas.envelope import (
+    Answer,
+    EventRecord,
+    Outcome,
+    Parent,
+    body_digest,
+    event_identity,
+)
 from refold.schemas.errors import Code, RecordError
 from refold.schemas.verdicts import Verdict
 from refold.topics.headers import Headers
@@ -318,6 +325,35 @@ def test_the_headers_of_a_publisher_are_read_back() -> None:
     )
     event = accepted(message(headers))
     assert (event.id, event.expected_state, event.expected_version) == ("e1", "new", 0)
+
+
+PARENT = Parent("order", "order-7", "r1:acme:order:order-7:sending:parcel.p1:x%1Fe1:forward")
+
+
+def child_headers(source: str = "/refold/workflow/order") -> Headers:
+    return event_headers("start-1", source, "ParcelOrdered", "acme", parent=PARENT)
+
+
+def test_an_event_that_starts_a_child_says_for_whom() -> None:
+    assert accepted(message(child_headers())).parent == PARENT
+
+
+def test_only_a_workflow_starts_children() -> None:
+    for source in ("/shop", "/refold/executor/order", "/refold/workflow/a b"):
+        assert "has a ce_parentkey" in refused(message(child_headers(source)), Code.BAD_ENVELOPE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("ce_parentkey", b"r1:key", "is no idempotency key"),
+        ("ce_parentkey", b"k" * 256, "longer than 255"),
+        ("ce_parentinstance", b"", "no ce_parentinstance"),
+    ],
+)
+def test_half_a_parent_is_refused(name: str, value: bytes, told: str) -> None:
+    headers = [(each, value if each == name else held) for each, held in child_headers()]
+    assert told in refused(message(headers), Code.BAD_ENVELOPE)
 
 
 def test_headers_over_their_limits_are_not_written() -> None:
