@@ -26,12 +26,14 @@ from refold.executors.calls import (
     unknown,
 )
 from refold.executors.executor import Action, Executor
+from refold.executors.lanes import SHUT_FIRST_S
 from refold.executors.model import Claimed, Ended, Status
 from refold.executors.outcome import Done
 from refold.executors.truth import Local, Neither, Queryable, Then, repeatable
 from refold.processors.effects import Send
 from refold.processors.keys import COMPENSATE, FORWARD
 from refold.schemas.envelope import Answer, Outcome
+from refold.schemas.errors import Code, UsageError
 from refold.testing.driver import Driver
 
 _MS: Final = timedelta(milliseconds=1)
@@ -89,6 +91,7 @@ class Rehearsal:
 
         Raises:
             AssertionError: It did not come to an end.
+            UsageError: BAD_SETTING, a `Local` action has no database here.
         """
         driver, until_ms = self.driver, self.driver.now_ms + most // _MS
         for _ in range(steps):
@@ -140,7 +143,7 @@ class Rehearsal:
         if row.status is Status.PLANNED:
             self._begin(row, action)
         elif row.status is Status.IN_FLIGHT:
-            self._end(row, unknown(self._claimed(row), "accepted, and not answered in time"))
+            self._end(row, unknown(self._claimed(row), "accepted, and not answered in time", 0.0))
         elif row.status is Status.UNKNOWN:
             self._clear_up(row, action)
 
@@ -163,7 +166,11 @@ class Rehearsal:
     def _call(self, row: Row, action: Action) -> None:
         claimed = self._claimed(row)
         if isinstance(action.truth, Local):
-            raise AssertionError(f"{row.send.type} is Local: it needs a real ledger")
+            raise UsageError(
+                Code.BAD_SETTING,
+                f"the action for {row.send.type} is Local, and there is no database in memory.",
+                "Test it with a real ledger (docs/testing.md), or leave it out of this executor.",
+            )
         row.last_ms = self.driver.now_ms
         if row.first_ms < 0:
             row.first_ms = row.last_ms
@@ -201,8 +208,10 @@ class Rehearsal:
             )
         if row.status is Status.IN_FLIGHT:  # accepted: answered until then, or its truth is asked
             self._later(row.send.key, ended.until_s)
-        if row.status in (Status.UNKNOWN, Status.PLANNED):
+        if row.status is Status.UNKNOWN:
             self._later(row.send.key, max(ended.retry_after_s, 0.001))
+        if row.status is Status.PLANNED:  # not let in: somebody may have mended it by then
+            self._later(row.send.key, max(ended.retry_after_s, SHUT_FIRST_S))
 
     def _claimed(self, row: Row) -> Claimed:
         send, now_ms = row.send, self.driver.now_ms
