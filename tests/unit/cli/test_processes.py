@@ -41,5 +41,5 @@ def test_each_process_has_a_port_of_its_own_or_none(
         seen.append(env)
 
     monkeypatch.setattr("refold.cli.supervisor.subprocess.Popen", started)
-    _start(Child(2), ["a:b"], port)
+    _start(Child(2), ["worker", "a:b"], port)
     assert seen[0]["REFOLD_WORKER_HTTP_PORT"] == given
