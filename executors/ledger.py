@@ -5,6 +5,7 @@ transaction is open during one (P32). Every method is one transaction and may ru
 """
 
 from collections.abc import Callable, Collection, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,18 @@ from refold.schemas.errors import Code, InvariantViolation, UsageError
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions, transaction
 
+IDLE: Final = 8
+"""Connections kept: one for each thread of an executor, some for local actions."""
+TUNED: Final = MappingProxyType(
+    {
+        # Every statement finds its rows by index, whatever the table was like when it was planned.
+        # Planning anew took longer than running, for batches of a few rows.
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+    }
+)
 BATCH: Final = 500
 FORGOTTEN: Final = "the ledger had forgotten this command: it may have been called"
 DISPUTED: Final = "an earlier attempt was said to have failed, and to be done"
@@ -58,7 +71,7 @@ class Ledger:
         self.worker = worker
         self.schema = schema
         self._sql = statements(schema)
-        self.runner = Runner(Sessions(dsn, f"refold:executor:{worker}"))
+        self.runner = Runner(Sessions(dsn, f"refold:executor:{worker}", idle=IDLE, tuned=TUNED))
 
     def close(self) -> None:
         """Close the connections."""
@@ -91,14 +104,16 @@ class Ledger:
                 with connection.pipeline():
                     written = connection.execute(self._sql["plan"], columns)
                     again = connection.execute(self._sql["replan"], columns) if higher else None
-                    connection.execute(self._sql["repeat"], columns)
                     for place in places:
                         connection.execute(self._sql["intake"], msgspec.structs.asdict(place))
                     for each in rejected:
                         connection.execute(self._sql["reject"], _rejected(each))
-                    clashes = connection.execute(self._sql["clash"], columns)
                     new = written.fetchall()
                     told = [row for row in again.fetchall() if row[6]] if again else []
+                refused = []
+                if len(new) < len(intents):  # some stand already
+                    connection.execute(self._sql["repeat"], columns)
+                    clashes = connection.execute(self._sql["clash"], columns)
                     refused = [row[0] for row in clashes.fetchall()]
                 born = {key for key, state, _ in new if state == Status.UNKNOWN}
                 self._tell(connection, _born(intents, born))

@@ -43,14 +43,14 @@ _TEXT: Final[Mapping[str, str]] = {
                       target_system, truth, type, request, request_hash, attempt, reply_to, trace,
                       partition, log_offset, independent, lease_s)
             ORDER BY key, attempt DESC, log_offset),
-        judged AS (
-            SELECT c.*, c.lease_s > 0 AND c.direction = 'forward' AND (
-                c.independent OR NOT EXISTS (
-                    SELECT FROM $s.workflow_action e
-                    WHERE e.instance_id = c.instance_id AND e.workflow = c.workflow
-                      AND e.tenant = c.tenant AND e.target = c.target AND NOT e.independent
-                      AND e.status IN ('planned', 'in_flight'))) AS begins
-            FROM c),
+        judged AS MATERIALIZED (
+            SELECT c.*, c.lease_s > 0 AND c.direction = 'forward'
+                        AND (c.independent OR e.busy IS NULL) AS begins
+            FROM c LEFT JOIN LATERAL (
+                SELECT true AS busy FROM $s.workflow_action e
+                WHERE e.instance_id = c.instance_id AND e.workflow = c.workflow
+                  AND e.tenant = c.tenant AND e.target = c.target AND NOT e.independent
+                  AND e.status IN ('planned', 'in_flight') LIMIT 1) e ON true),
         written AS (
             INSERT INTO $s.workflow_action AS a (key, tenant, workflow, instance_id, state, action,
                 direction, target, target_system, truth, type, request, request_hash, attempt,
@@ -70,7 +70,7 @@ _TEXT: Final[Mapping[str, str]] = {
             FROM judged
             ON CONFLICT (key) DO NOTHING
             RETURNING key, status, epoch)
-        SELECT key, status, epoch FROM written WHERE status <> 'planned'""",
+        SELECT key, status, epoch FROM written""",
     # A higher attempt of what has failed is planned; of what is not settled it is remembered
     # (P30, P31). Where the opposite of "failed" was said too, nobody knows: no call by itself.
     "replan": f"""

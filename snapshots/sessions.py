@@ -8,9 +8,10 @@ cause at once, which the worker needs to tell "away" from "refused".
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
@@ -25,6 +26,8 @@ NAME_BYTES: Final = 63
 """PostgreSQL cuts an application_name after this many bytes: a cut one would name strangers."""
 IDLE: Final = 4
 """Connections kept: loads, snapshots, one for the command line's sake, one to spare."""
+
+NOT_TUNED: Final[Mapping[str, str]] = MappingProxyType({})
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -62,14 +65,25 @@ class Sessions:
         name: `application_name` of every session, shortened by `session_name` where need be.
         statement_timeout_s: Longest run of one statement, in seconds.
         writable: False for readers, which a standby may serve.
+        idle: Connections that are kept, at least one for each thread that works all the time.
+        tuned: The server's settings of each session that are to differ from ours.
 
     Raises:
         UsageError: BAD_SETTING when the connection string cannot be read.
     """
 
     def __init__(
-        self, dsn: str, name: str, *, statement_timeout_s: float = 10.0, writable: bool = True
+        self,
+        dsn: str,
+        name: str,
+        *,
+        statement_timeout_s: float = 10.0,
+        writable: bool = True,
+        idle: int = IDLE,
+        tuned: Mapping[str, str] = NOT_TUNED,
     ) -> None:
+        self._most_idle = idle
+        self._tuned = tuned
         self.name = session_name(name)
         self._timeout = f"{int(statement_timeout_s * 1000)}"
         self._conninfo = _conninfo(dsn, self.name, writable=writable)
@@ -107,6 +121,8 @@ class Sessions:
         connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         try:
             connection.execute(_PREPARE, [self._timeout])
+            for setting in self._tuned.items():
+                connection.execute("SELECT set_config(%s, %s, false)", setting)
         except BaseException:
             connection.close()
             raise
@@ -121,7 +137,7 @@ class Sessions:
             connection.close()
             return
         with self._lock:
-            if len(self._idle) < IDLE:
+            if len(self._idle) < self._most_idle:
                 self._idle.append(connection)
                 return
         connection.close()
