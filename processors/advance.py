@@ -137,8 +137,7 @@ def _applied(
     if enters:
         since = at
         if transition.sends:
-            sends = transition.sends
-            effects = _sent(definition, instance, event, data, sends, target, seen, step)
+            effects = _sent(definition, instance, event, data, transition.sends, target, seen, step)
         if visits:
             visits = _visited(visits, definition.positions[target])
         if transition.tends or more is not NOTHING_MORE:
