@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from tests.kafka.worker.stage import PATIENCE_S, Given, Stage
 
-from refold.examples.travel.graph import Paid, TripOrdered
+from refold.examples.travel.graph import Paid, TripCancelled, TripOrdered
 from refold.executors.ledger import Ledger
 from refold.executors.migrate import migrate_ledger
 from refold.executors.outcome import Done
@@ -35,6 +35,8 @@ EACH = 2
 STALLED_S = 240.0
 """A run that ends no trip for so long has failed."""
 ENDS = ("booked", "undone")
+CANCELLED = 10
+"""One of so many trips is cancelled by its traveller."""
 BAD = Manners(
     declines=0.05,
     declinable=("book", "pay"),
@@ -73,6 +75,7 @@ class Report:
     seed: int
     trips: int
     kills: list[Kill] = field(default_factory=list)
+    cancels: int = 0
     seconds: float = 0.0
     states: Counter[str] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
@@ -92,7 +95,7 @@ class Report:
                 f" {kill.ended} trips ended"
                 for kill in self.kills
             ),
-            f"trips: {dict(self.states)}",
+            f"trips: {dict(self.states)}, {self.cancels} times somebody cancelled one",
             f"actions: {dict(sorted(self.actions.items()))}",
             f"calls and questions: {dict(sorted(self.outcomes.items()))}",
             f"later answers: {dict(sorted(self.heard.items()))}",
@@ -122,6 +125,10 @@ class Sagas:
         self._ledger = Ledger(stage.dsn, "callbacks")
         self._bank = RemoteWorld(world.address)
         create(stage.admin, workflow_specs(stage.namespace, "trip", ["travel"], PARTITIONS))
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self._ledger.close()
 
     # processes
 
@@ -175,9 +182,12 @@ class Sagas:
 
     def kill_until_all_have_ended(self, kills: int) -> None:
         """Kill somebody now and then, and start a successor, until every trip has ended."""
-        expected = self.report.trips * 4
+        expected = self.report.trips * 3
         pace = max(1, expected // (kills + 1))
         due = self._requests() + self._random.randint(1, pace)
+        cancels = sorted(
+            self._random.randint(1, expected) for _ in range(self.report.trips // CANCELLED)
+        )
         moved_s, before = monotonic(), -1
         while (ended := self._ended()) < self.report.trips:
             self._check_alive()
@@ -187,6 +197,9 @@ class Sagas:
                 raise AssertionError(f"{self.report}\n{self._open()}\n{self.stage.logs()}")
             requests = self._requests()
             self._hear()
+            while cancels and requests >= cancels[0]:
+                cancels.pop(0)
+                self._cancel()
             if requests >= due and len(self.report.kills) < kills:
                 sleep(self._random.uniform(0.0, 0.05))  # into the middle of something
                 self._kill(ended, requests)
@@ -205,6 +218,13 @@ class Sagas:
         self._running[name].kill()
         self._running[name].wait()
         self._start(name)
+
+    def _cancel(self) -> None:
+        """A traveller changes his mind, wherever his trip stands."""
+        self.report.cancels += 1
+        trip = f"t-{self._random.randrange(self.report.trips)}"
+        event = (trip, f"c-{self.report.cancels}", TripCancelled())
+        self.stage.put(event, workflow="trip", tenant="travel")
 
     def _hear(self) -> None:
         """What a web hook does: the bank's later answers, some twice, some never."""
@@ -311,4 +331,8 @@ def sagas(stage: Stage, folder: Path, trips: int) -> Iterator[Sagas]:
     """A run whose seed is REFOLD_CHAOS_SEED, or drawn; nothing is left running."""
     seed = int(os.environ.get("REFOLD_CHAOS_SEED") or int.from_bytes(os.urandom(4), "big"))
     with WorldServer(folder / "world.db", seed=seed, systems=WORLD) as world:
-        yield Sagas(stage, world, seed, trips)
+        made = Sagas(stage, world, seed, trips)
+        try:
+            yield made
+        finally:
+            made.close()
