@@ -277,19 +277,19 @@ _TEXT: Final[Mapping[str, str]] = {
             WHERE a.key = o.key AND (
                 (a.status IN ('in_flight', 'unknown') AND a.epoch = o.epoch)
                 OR (a.status IN ('planned', 'in_flight', 'unknown') AND o.status = 'succeeded'))
-            RETURNING a.key, a.reply_to, a.instance_id, a.tenant, a.trace),
+            RETURNING a.key, a.reply_to, a.instance_id, a.tenant, o.event_id, o.type, o.value,
+                      o.attempt AS answered, o.outcome, a.trace),
         held AS (
-            SELECT s.key, o.event_id <> '' AND EXISTS (
-                SELECT FROM $s.workflow_result r
-                WHERE r.topic = s.reply_to AND r.instance = s.instance_id
-                  AND r.event_id <> ALL (%(published)s::text[])) AS later
-            FROM settled s JOIN o ON o.key = s.key),
+            SELECT s.*, o.event_id IS NOT NULL AS later
+            FROM settled s LEFT JOIN LATERAL (
+                SELECT r.event_id FROM $s.workflow_result r
+                WHERE s.event_id <> '' AND r.topic = s.reply_to AND r.instance = s.instance_id
+                  AND r.event_id <> ALL (%(published)s::text[]) LIMIT 1) o ON true),
         told AS (
             {RESULT}
-            SELECT s.key, s.reply_to, s.instance_id, s.tenant, o.event_id, o.type, o.value,
-                   o.attempt, o.outcome, s.trace, h.later
-            FROM settled s JOIN o ON o.key = s.key JOIN held h ON h.key = s.key
-            WHERE o.event_id <> '' AND s.reply_to <> ''
+            SELECT key, reply_to, instance_id, tenant, event_id, type, value, answered, outcome,
+                   trace, later
+            FROM held WHERE event_id <> '' AND reply_to <> ''
             ON CONFLICT (event_id) DO NOTHING)
         SELECT key, later FROM held""",
     # Said too late, or against what stands: kept, and not told.
