@@ -1,0 +1,1 @@
+"""The same jobs in other systems, each in an environment of its own."""
