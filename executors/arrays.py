@@ -10,6 +10,7 @@ from struct import Struct, pack
 from typing import Any, ClassVar, Final
 
 import psycopg
+from psycopg.abc import AdaptContext
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 
@@ -65,13 +66,17 @@ class Floats(Packed):
 class _PackedDumper(Dumper):
     format = Format.BINARY
 
+    def __init__(self, cls: type[Packed], context: AdaptContext | None = None) -> None:
+        super().__init__(cls, context)
+        # Not of the class: registering it would make this the dumper of every list of that type.
+        self.oid = cls.array
+
     def dump(self, obj: Any) -> Buffer | None:
         return bytes(obj)
 
 
 for _kind in (Texts, Bytes, Bools, Int4s, Int8s, Floats):
-    _dumper = type(f"{_kind.__name__}Dumper", (_PackedDumper,), {"oid": _kind.array})
-    psycopg.adapters.register_dumper(_kind, _dumper)
+    psycopg.adapters.register_dumper(_kind, _PackedDumper)
 
 
 def packed(columns: Mapping[str, Any]) -> dict[str, Any]:

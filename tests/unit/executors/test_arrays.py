@@ -28,6 +28,18 @@ def test_an_array_comes_back_as_it_was(postgres: Postgres, kind: str, values: li
     assert row == (values,)
 
 
+@pytest.mark.postgres
+def test_lists_that_others_write_are_written_as_ever(postgres: Postgres) -> None:
+    """A process may have a ledger and something that copies lists beside it, as a worker does."""
+    with psycopg.connect(postgres.dsn) as connection:
+        connection.execute("CREATE TEMPORARY TABLE lists (texts text[], numbers int[])")
+        statement = "COPY lists FROM STDIN (FORMAT binary)"
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(["text[]", "int4[]"])
+            copy.write_row((["a", "b"], [1, 2]))
+        assert connection.execute("SELECT * FROM lists").fetchall() == [(["a", "b"], [1, 2])]
+
+
 def test_what_is_no_list_is_left_and_a_list_of_anything_else_is_refused() -> None:
     assert packed({"a": 1, "b": "x", "c": None}) == {"a": 1, "b": "x", "c": None}
     with pytest.raises(TypeError):
