@@ -92,15 +92,25 @@ def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
 
 def _begun(definition: Definition, event: EventRecord, data: Any) -> Step:
     """The first event of an instance, which is there only if it did something."""
-    if event.parent is not None and (early := claimed(None, event)) is not None:
+    if event.parent is not None:
+        return _born(definition, event, data)
+    blank = definition.blank(event)
+    step = advance(definition, blank, event, data)
+    if step.instance is blank:
+        return Step(step.verdict, None, reason=step.reason)
+    return step if definition.simple else follow(definition, blank, event, step)
+
+
+def _born(definition: Definition, event: EventRecord, data: Any) -> Step:
+    """The first event of an instance that works for another one, who is told if there is none."""
+    early = claimed(None, event)
+    if early is not None:
         return early
     blank = definition.blank(event)
     step = advance(definition, blank, event, data)
     if step.instance is blank:
-        step = Step(step.verdict, None, reason=step.reason)
-        return unheard(None, event, step)
-    plain = definition.simple and event.parent is None
-    return step if plain else follow(definition, blank, event, step)
+        return unheard(None, event, Step(step.verdict, None, reason=step.reason))
+    return follow(definition, blank, event, step)
 
 
 def obey(
