@@ -317,6 +317,26 @@ def test_many_children_without_a_cancel_are_branches_of_eight_bytes() -> None:
     checked(top, low)
 
 
+def test_b043_where_a_batch_ends_changes_nothing_between_workflows() -> None:
+    top, low = pair("p1", "p2", late=reopen("unpacking"))
+    packs(low, "p1")
+    exchange(top, low)
+    top.send("o", Cancelled())
+    exchange(top, low)
+    for _ in range(2):
+        low.done(low.sent[-1])
+        exchange(top, low)
+    assert top.state("o") == "undone"
+    for whole in (top, low):
+        for size in (1, 2, 500):
+            cut = Driver(whole.workflow, tenant="acme")
+            for number, entry in enumerate(whole.log):
+                if number % size == 0:
+                    cut.kill_and_recover()
+                assert cut.fold(entry.event) == entry.step
+            assert (cut.hash(), cut.published) == (whole.hash(), whole.published)
+
+
 def not_declared(ctx: Order, _: Event) -> Start:
     return start("other", "x", ParcelOrdered("x"))
 
