@@ -263,6 +263,7 @@ class Ledger:
                 row = {"key": claimed.key, "epoch": claimed.epoch}
                 if connection.execute(self._sql["lock"], row).fetchone() is None:
                     return None
+                connection.execute(self._sql["untuned"])
                 ended = work(connection)
                 settled = self.settle_in(connection, [ended], ())
                 if ended.key not in settled.keys:

@@ -25,7 +25,7 @@ from refold.executors.executor import Call
 from refold.executors.model import Ended, Settled, Status
 from refold.executors.outcome import CannotTell, Declined, Done, Ending, Undone
 from refold.executors.questions import TEXT
-from refold.executors.statements import filled
+from refold.executors.statements import filled, statements
 from refold.executors.truth import Local, Neither, Queryable, Then, Truth, fault_of, repeatable
 from refold.schemas.canonical import hash16
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
@@ -334,6 +334,7 @@ class Recording:
         if connection.execute(self._sql["lock"], values).fetchone() is None:
             self._stack.close()
             raise self._unsettled("another process is at it now")
+        connection.execute(statements(self._book.schema)["untuned"])
         self._connection = connection
 
     def _close(self, error: BaseException | None) -> None:

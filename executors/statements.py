@@ -315,6 +315,10 @@ _TEXT: Final[Mapping[str, str]] = {
             AS t (key, topic, instance, tenant, event_id, type, value, attempt, outcome, trace)
         WHERE topic <> ''
         ON CONFLICT (event_id) DO NOTHING""",
+    # A user's own statements are planned as on any connection of theirs.
+    "untuned": """
+        SELECT set_config('plan_cache_mode', 'auto', true), set_config(name, 'on', true)
+        FROM (VALUES ('enable_seqscan'), ('enable_hashjoin'), ('enable_mergejoin')) AS t (name)""",
     "lock": """
         SELECT FROM $s.workflow_action
         WHERE key = %(key)s AND epoch = %(epoch)s AND status = 'in_flight' FOR UPDATE""",

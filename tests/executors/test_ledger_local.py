@@ -52,6 +52,16 @@ def test_effect_row_and_event_commit_together(ledger: Ledger, rows: Rows) -> Non
     assert effects(rows) == 1
 
 
+def test_the_handlers_own_statements_are_planned_as_anywhere(ledger: Ledger) -> None:
+    found, seen = claimed(ledger), []
+
+    def look(connection: Connection) -> None:
+        seen.append(connection.execute("SHOW enable_seqscan").fetchone())
+
+    ledger.local(found, taking(found, look))
+    assert seen == [("on",)]
+
+
 def test_an_error_leaves_neither(ledger: Ledger, rows: Rows) -> None:
     found = claimed(ledger)
 
