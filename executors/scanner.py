@@ -34,6 +34,8 @@ ASK_MOST: Final = 64
 ASK_LIMIT: Final = 3
 ASK_PAUSE_S: Final = 0.5
 """A system that does not answer questions is asked about one action so often."""
+PRUNE_S: Final = 600.0
+PRUNE_MOST: Final = 10_000
 TOLD_S: Final = 60.0
 """What waits for a person is told again after this."""
 
@@ -52,6 +54,7 @@ class Scanner:
         answers: Publishes what became unknown.
         ended: Gets what the other side said.
         stuck_after_s: So old, an unsettled action is stuck: told, and shown as such.
+        horizon_s: So long after their end keys are remembered.
 
     Contract: `run` on one thread.
     """
@@ -68,7 +71,9 @@ class Scanner:
         answers: Answers,
         ended: Callable[[End], None],
         stuck_after_s: float,
+        horizon_s: float,
     ) -> None:
+        self._horizon_s = horizon_s
         self._target = target
         self._actions = actions
         self._ledger = ledger
@@ -92,6 +97,7 @@ class Scanner:
         self._eager: set[str] = set()
         """Systems that answer again: everything is asked at once, whatever its pause."""
         self._told_s = 0.0
+        self._prune_s = monotonic() + PRUNE_S
         self.scanned_s = monotonic()
         """When the last scan ended well."""
         self.standing = Standing()
@@ -135,6 +141,7 @@ class Scanner:
             self._assume()
             self._repeat()
         self._tell()
+        self._prune()
         self._ledger.scanned(self._target)
         self.scanned_s = monotonic()
 
@@ -226,6 +233,14 @@ class Scanner:
                 if taken > len(found):
                     self._lanes.untake(name, taken - len(found))
             self._claimer.begin(found, claimed_s)
+
+    def _prune(self) -> None:
+        """Once in a while, forget keys of long ago, some at a time."""
+        if monotonic() > self._prune_s:
+            gone = self._ledger.prune(self._horizon_s, PRUNE_MOST)
+            self._prune_s = monotonic() + (PRUNE_S if gone < PRUNE_MOST else 0.0)
+            if gone:
+                _LOG.info("keys of long ago are forgotten", actions=gone)
 
     def _tell(self) -> None:
         """Say once in a while what waits for a person."""

@@ -175,6 +175,8 @@ class Executor(_Section):
     the process is killed."""
     stuck_after_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     """An action that is in flight or unknown for longer is stuck: shown, and told."""
+    horizon_days: Annotated[float, Field(ge=1, le=36_500)] = 400.0
+    """Keys are remembered for so long after their end: longer than any instance lives."""
     http_host: str = "127.0.0.1"
     """Address of the health endpoint; keep it inside the cluster."""
     http_port: Annotated[int, Field(ge=-1, le=65_535)] = -1

@@ -228,12 +228,12 @@ class Desk:
         if failures:
             raise failures[0]
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start `refold executor` on `child.py` as a process of its own."""
         log = self.folder / f"executor-{len(self._children)}.log"
         with log.open("wb") as out:
             child = subprocess.Popen(
-                [sys.executable, "-m", "refold.cli.main", "executor", "child:bank"],
+                [sys.executable, "-m", "refold.cli.main", "executor", "child:bank", *options],
                 env=self.environment() | environment,
                 cwd=Path(__file__).parent,
                 stderr=out,
