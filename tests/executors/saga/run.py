@@ -279,7 +279,8 @@ class Sagas:
         self.report.outcomes.update(
             f"{one.kind} {one.outcome}" for one in self.world.journal.requests()
         )
-        assert self.world.journal.doubles() == {}
+        doubles = self.world.journal.doubles()
+        assert doubles == {}, f"done twice: {doubles}"
         assert len(states) == self.report.trips
         _check_trips(effects, states)
         _check_ledger(effects, statuses)
