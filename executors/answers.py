@@ -8,7 +8,7 @@ which publishes both; the first of each in the log are in order.
 
 from collections.abc import Callable, Collection, Iterable
 from threading import Event, Lock
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Final
 
 import structlog
@@ -23,6 +23,7 @@ from refold.topics.clients import opened, publisher_config
 from refold.topics.failures import kafka_error
 from refold.topics.records import event_headers
 from refold.topics.settings import Settings
+from refold.topics.times import rfc3339
 
 _LOG = structlog.get_logger("refold.answers")
 FORGET_S: Final = 0.05
@@ -169,6 +170,7 @@ class Answers:
                 self._source,
                 result.type,
                 result.tenant,
+                time=rfc3339(time_ns() // 1_000_000),
                 traceparent=result.trace or None,
                 answer=Answer(result.key, result.attempt, Outcome(result.outcome)),
             )

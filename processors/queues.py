@@ -249,11 +249,21 @@ def _moved(old: Definition, new: Definition, instance: Instance) -> Instance | s
         )  # fmt: skip
     if instance.state not in new.table:
         return f"version {new.version} has no state {instance.state!r}"
+    strange = _strange(new, instance)
+    if strange:
+        return f"version {new.version} does not send {_listed(strange)}, which is open or done"
     context = _carried(old, new, instance.context)
     if isinstance(context, Unreadable):
         return context.reason.text
     visits = remapped(instance.visits, old, new)
     return replace(instance, definition=new.version, context=context, visits=visits)
+
+
+def _strange(new: Definition, instance: Instance) -> list[str]:
+    """Types of commands whose actions an instance follows and that a version does not know."""
+    more = instance.more
+    followed = {one.type for one in (*more.actions, *more.done, *more.forks)}
+    return sorted(followed - new.by_name.keys())
 
 
 def _carried(old: Definition, new: Definition, context: Any) -> Any:

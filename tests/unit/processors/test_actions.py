@@ -4,10 +4,12 @@ from datetime import timedelta
 
 import pytest
 from tests.unit.processors.trips import (
+    Cancelled,
     HotelBooked,
     HotelFull,
     Ordered,
     Paid,
+    Trip,
     driver,
     graph,
     last,
@@ -15,7 +17,7 @@ from tests.unit.processors.trips import (
     types,
 )
 
-from refold import DefinitionError, Retry, RunStatus
+from refold import ANY, DefinitionError, Late, Retry, RunStatus, StateGraph
 from refold.processors.keys import compensate_key
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -207,6 +209,21 @@ def test_a_terminated_instance_tries_nothing_again() -> None:
     assert made.instance("t").more.due_ms is None
     assert made.instance("t").more.actions == ()
     checked(made)
+
+
+def test_a_version_that_does_not_know_what_is_open_is_refused() -> None:
+    without = StateGraph("trip", version=2, context=Trip, initial="new", tenant="acme")
+    without.on("new", Ordered, to="booking")
+    without.on("booking", Cancelled, to="done")
+    without.final("done", late={ANY: Late.RECORD})
+    made = Driver([graph(), without], active=1, tenant="acme")
+    made.send("t", Ordered(300))
+    made.failed(last(made), "BROKEN")
+    step = made.redrive("t", version=2)
+    assert step.verdict is Verdict.REFUSED
+    assert step.reason is not None
+    assert "does not send BookHotel" in step.reason.text
+    made.check_replay()
 
 
 def test_a_state_that_does_not_take_an_answer_does_not_register() -> None:
