@@ -262,7 +262,8 @@ def _moved(old: Definition, new: Definition, instance: Instance) -> Instance | s
 def _strange(new: Definition, instance: Instance) -> list[str]:
     """Types of commands whose actions an instance follows and that a version does not know."""
     more = instance.more
-    followed = {one.type for one in (*more.actions, *more.done, *more.forks)}
+    followed = {one.type for one in (*more.actions, *more.done)}
+    followed |= {one.type for one in more.forks}
     return sorted(followed - new.by_name.keys())
 
 
