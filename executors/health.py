@@ -165,33 +165,37 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Everything, as of now."""
-        status = self._health.status
-        standing = status.standing
-        for name, text, value in (
-            ("joined", "1 once the group has answered.", status.joined),
-            ("calls", "Handlers that run in this process.", status.calls),
-            ("waiting", "Rows planned here that have not begun.", status.waiting),
-            ("unrecorded", "Ends of calls that the ledger has not taken.", status.unrecorded),
-            ("unpublished", "Results that Kafka has not taken.", status.unpublished),
-            ("planned", "Rows of the target that wait to begin.", standing.planned),
-            ("in_flight", "Rows of the target that are in flight.", standing.in_flight),
-            ("unknown", "Rows of the target of unknown outcome.", standing.unknown),
-            ("stuck", "Of these, how many wait for a person.", standing.stuck),
-            ("oldest_planned_seconds", "Age of the oldest planned row.", standing.oldest_planned_s),
-            ("oldest_unknown_seconds", "Age of the oldest unknown.", standing.oldest_unknown_s),
-            ("scanner_age_seconds", "Since a scan last ended well.", status.scanned_s),
-            ("intake_age_seconds", "Since the intake last turned.", status.turned_s),
-        ):
-            yield GaugeMetricFamily(f"refold_executor_{name}", text, value=float(value))
-        for name, text, count in (
-            ("commands", "Commands that were planned.", status.planned),
-            ("rejected", "Records that were no commands.", status.rejected),
-            ("clashes", "Keys that came again with another request.", status.clashes),
-            ("contradictions", "Ends against what stands.", status.contradictions),
-            ("run_out", "Leases that were found run out.", status.run_out),
-        ):
-            yield CounterMetricFamily(f"refold_executor_{name}", text, value=count)
-        yield from _labelled(status)
+        return described(self._health.status)
+
+
+def described(status: Status) -> Iterator[Metric]:
+    """A status as metrics."""
+    standing = status.standing
+    for name, text, value in (
+        ("joined", "1 once the group has answered.", status.joined),
+        ("calls", "Handlers that run in this process.", status.calls),
+        ("waiting", "Rows planned here that have not begun.", status.waiting),
+        ("unrecorded", "Ends of calls that the ledger has not taken.", status.unrecorded),
+        ("unpublished", "Results that Kafka has not taken.", status.unpublished),
+        ("planned", "Rows of the target that wait to begin.", standing.planned),
+        ("in_flight", "Rows of the target that are in flight.", standing.in_flight),
+        ("unknown", "Rows of the target of unknown outcome.", standing.unknown),
+        ("stuck", "Of these, how many wait for a person.", standing.stuck),
+        ("oldest_planned_seconds", "Age of the oldest planned row.", standing.oldest_planned_s),
+        ("oldest_unknown_seconds", "Age of the oldest unknown.", standing.oldest_unknown_s),
+        ("scanner_age_seconds", "Since a scan last ended well.", status.scanned_s),
+        ("intake_age_seconds", "Since the intake last turned.", status.turned_s),
+    ):
+        yield GaugeMetricFamily(f"refold_executor_{name}", text, value=float(value))
+    for name, text, count in (
+        ("commands", "Commands that were planned.", status.planned),
+        ("rejected", "Records that were no commands.", status.rejected),
+        ("clashes", "Keys that came again with another request.", status.clashes),
+        ("contradictions", "Ends against what stands.", status.contradictions),
+        ("run_out", "Leases that were found run out.", status.run_out),
+    ):
+        yield CounterMetricFamily(f"refold_executor_{name}", text, value=count)
+    yield from _labelled(status)
 
 
 def _labelled(status: Status) -> Iterator[Metric]:

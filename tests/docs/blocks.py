@@ -7,7 +7,7 @@ it, and `python -m tests.docs.blocks`, run in the repository's root, writes it a
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +19,17 @@ from pydantic.fields import FieldInfo
 from tests.tree import ROOT, project, tree
 
 from refold.examples.order import order
+from refold.executors import health as executors
+from refold.executors.circuit import State
+from refold.executors.lanes import Gate
+from refold.executors.model import Standing
 from refold.processors.draw import to_markdown, to_svg
 from refold.processors.endpoint import StatusCollector
 from refold.processors.health import Health, PartitionStatus, Status
 from refold.processors.lateness import BUCKETS_S, Lateness
 from refold.processors.options import Options
 from refold.processors.partition import Phase
-from refold.topics.settings import Kafka, Postgres, Settings, Worker
+from refold.topics.settings import Executor, Kafka, Postgres, Settings, Worker
 
 MARKED: Final = re.compile(r"<!-- made: ([a-z ]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 
@@ -62,6 +66,7 @@ def settings() -> str:
     rows = ["| setting | variable | default | allowed | what for |", "| --- " * 5 + "|"]
     sections: list[tuple[str, type[BaseModel]]] = [
         ("", Settings), ("kafka", Kafka), ("postgres", Postgres), ("worker", Worker),
+        ("executor", Executor),
     ]  # fmt: skip
     for section, model in sections:
         for name, field in model.model_fields.items():
@@ -125,8 +130,17 @@ _INNER: Final = {"namespace", "group", "name", "tenant", "activate_manually"}
 
 def metrics() -> str:
     """Every metric that a worker shows."""
+    return _table(_metrics())
+
+
+def executor_metrics() -> str:
+    """Every metric that an executor shows."""
+    return _table(_executor_metrics())
+
+
+def _table(metrics: Iterable[Metric]) -> str:
     rows = ["| metric | kind | labels | what |", "| --- | --- | --- | --- |"]
-    for metric in _metrics():
+    for metric in metrics:
         suffix = "_total" if metric.type == "counter" else ""
         labels = sorted({label for sample in metric.samples for label in sample.labels})
         shown = ", ".join(f"`{label}`" for label in labels)
@@ -144,6 +158,17 @@ def _metrics() -> Iterator[Metric]:
     rang = Lateness("w", (0,) * (len(BUCKETS_S) + 1), 0.0)
     health.status = Status(worker="w", at_s=0.0, partitions=(one,), lateness=(rang,))
     return StatusCollector(health).collect()
+
+
+def _executor_metrics() -> Iterator[Metric]:
+    gate = Gate("bank", "system", State.OPEN, "")
+    status = executors.Status(
+        worker="w", target="t", joined=True, stopping=False, turned_s=0.0, scanned_s=0.0, calls=0,
+        waiting=0, unrecorded=0, unpublished=0, standing=Standing(), gates=(gate,),
+        unhandled={"Pay": 1}, planned=0, rejected=0, clashes=0, contradictions=0, lost={"0": 1},
+        run_out=0, ends={"Pay/succeeded": 1}, away={"commands": ""},
+    )  # fmt: skip
+    return executors.described(status)
 
 
 def figures() -> str:
@@ -199,6 +224,7 @@ MADE: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings,
     "options": options,
     "metrics": metrics,
+    "executor metrics": executor_metrics,
     "figures": figures,
     "example": lambda: example("order"),
     "parcel": lambda: example("parcel"),
