@@ -1,81 +1,43 @@
-"""The ledger: what was to be done outside, what may have happened, and what is known of it.
+"""The ledger of an executor: what was to be done outside, what may have happened, what is known.
 
-Law of this module: PostgreSQL only, no Kafka, no call. An intent is durable before its call; no
-transaction is open during one (P32). Every method is one transaction and may run twice.
+Law of this module: as of `executors.book`. An intent is durable before its call, and in flight
+before it is sent (P32); what may have happened is unknown, and never planned (P30, P31).
 """
 
 from collections.abc import Callable, Collection, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from refold.executors import words
 from refold.executors.arrays import packed
+from refold.executors.book import Book, columns_of, storable
 from refold.executors.model import (
     Claimed,
     Ended,
-    Heard,
     Intent,
     Place,
     Planned,
     Rejected,
     Result,
-    Settled,
     Standing,
     Status,
     Wanted,
-    Word,
 )
-from refold.executors.recording import DEADLINE_S, Recording
-from refold.executors.statements import SCHEMA, statements
-from refold.executors.truth import Truth
-from refold.executors.words import Ending
 from refold.processors.engine_events import UNKNOWN, Unknown
 from refold.schemas.canonical import hash16
 from refold.schemas.envelope import Outcome, derived_id
-from refold.schemas.errors import Code, InvariantViolation, UsageError
-from refold.snapshots.runner import Runner
-from refold.snapshots.sessions import Connection, Sessions, transaction
+from refold.schemas.errors import InvariantViolation
+from refold.snapshots.sessions import Connection, transaction
 
-IDLE: Final = 8
-"""Connections kept: one for each thread of an executor, some for local actions."""
-TUNED: Final = MappingProxyType(
-    {
-        # Every statement finds its rows by index, whatever the table was like when it was planned.
-        # Planning anew took longer than running, for batches of a few rows.
-        "plan_cache_mode": "force_generic_plan",
-        "enable_seqscan": "off",
-        "enable_hashjoin": "off",
-        "enable_mergejoin": "off",
-    }
-)
 BATCH: Final = 500
 FORGOTTEN: Final = "the ledger had forgotten this command: it may have been called"
 DISPUTED: Final = "an earlier attempt was said to have failed, and to be done"
 RESTORED: Final = "the ledger was restored from a copy: it may have been called since"
 
 
-class Ledger:
-    """The rows of one executor.
-
-    Args:
-        dsn: Of the executor's own database.
-        worker: Name of this process in the rows.
-        schema: Where the tables stand.
-
-    Contract: from any thread.
-    """
-
-    def __init__(self, dsn: str, worker: str, schema: str = SCHEMA) -> None:
-        self.worker = worker
-        self.schema = schema
-        self._sql = statements(schema)
-        self.runner = Runner(Sessions(dsn, f"refold:executor:{worker}", idle=IDLE, tuned=TUNED))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.runner.sessions.close()
+class Ledger(Book):
+    """The rows of one executor: what it plans, claims, asks about and has to tell."""
 
     def plan(
         self,
@@ -93,9 +55,9 @@ class Ledger:
             status: PLANNED, or UNKNOWN for commands that a restored ledger has forgotten.
             rejected: Records that are no commands, to be kept.
         """
-        columns = _columns(intents, Intent)
+        columns = columns_of(intents, Intent)
         columns["request_hash"] = [hash16(each.request) for each in intents]
-        columns["trace"] = [_storable(each.trace) for each in intents]
+        columns["trace"] = [storable(each.trace) for each in intents]
         columns = packed(columns | {"status": status, "worker": self.worker})
         higher = any(each.attempt > 1 for each in intents)
 
@@ -230,20 +192,6 @@ class Ledger:
         )
         return {row[0] for row in rows}
 
-    def settle(self, ended: Sequence[Ended], published: Collection[str] = ()) -> Settled:
-        """Record how calls ended, with the events that tell it (P30).
-
-        Args:
-            ended: No key twice.
-            published: Ids of events that Kafka has: forgotten in the same transaction.
-        """
-
-        def work(connection: Connection) -> Settled:
-            with transaction(connection):
-                return self.settle_in(connection, ended, published)
-
-        return self.runner.run("recording results", work)
-
     def local(
         self, claimed: Claimed, work: Callable[[Connection], Ended]
     ) -> tuple[Ended, bool] | None:
@@ -323,101 +271,6 @@ class Ledger:
         values = {"worker": self.worker, "target": target}
         self.runner.run("noting a scan", lambda c: c.execute(self._sql["scanned"], values).rowcount)
 
-    def answer(
-        self, ending: Ending, *, key: str = "", target: str = "", reference: str = ""
-    ) -> Heard:
-        """Take what the other side says after the call: a callback, a message, a poll.
-
-        It may come before the call has returned, twice, or late: it settles what is not settled,
-        once, and is kept otherwise.
-
-        Args:
-            ending: `Done(event)`, or `Declined(event)`, `Incurable`, `NotDone`.
-            key: Of the action; or else
-            target: whose action bears
-            reference: this name, as `Accepted(reference)` gave it.
-
-        Raises:
-            UsageError: BAD_KEY, neither a key nor target and reference are given, or both are.
-            RecordError: The event cannot be encoded.
-            ServerError: The ledger is away: say it again.
-        """
-        if bool(key) == bool(target and reference):
-            raise UsageError(
-                Code.BAD_KEY,
-                "an answer is about a key, or about a target's reference, and not both.",
-                "Pass key=…, or target=… and reference=….",
-            )
-        word = words.word_of(ending)
-
-        def work(connection: Connection) -> Heard:
-            with transaction(connection):
-                if key:
-                    return words.hear(connection, self.schema, key, word, self.worker)
-                return words.answer(connection, self.schema, target, reference, word, self.worker)
-
-        return self.runner.run("an answer", work)
-
-    def decide(self, key: str, word: Word, who: str) -> Heard:
-        """Settle an action by a person's word, which goes to the workflow as any result does.
-
-        What is settled stays; the same word about an action of which the opposite was said too
-        says that somebody has seen to that.
-
-        Args:
-            key: Whose.
-            word: SUCCEEDED or FAILED, with the event that tells it, and why.
-            who: Decides.
-
-        Returns:
-            SETTLED, or KNOWN where it had been settled so.
-
-        Raises:
-            UsageError: NOT_FOUND; UNSETTLED, a worker is at it; BAD_COMMAND_LINE, it is settled
-                otherwise.
-        """
-        why = msgspec.structs.replace(word, reason=_storable(word.reason))
-
-        def work(connection: Connection) -> Heard:
-            with transaction(connection):
-                return words.decided(connection, self.schema, key, why, who)
-
-        return self.runner.run("a decision", work)
-
-    def action(
-        self, key: str, *, action: str, target: str, request: Any, truth: Truth,
-        deadline_s: float = DEADLINE_S, instance: str = "", trace: str = "",
-    ) -> Recording:  # fmt: skip
-        """A call of any service through the ledger: a `with` block, see `Recording`."""
-        return Recording(
-            self, key, action=action, target=target, request=request, truth=truth,
-            deadline_s=deadline_s, instance=instance, trace=trace,
-        )  # fmt: skip
-
-    def prune(self, horizon_s: float, most: int = 10_000) -> int:
-        """Forget actions that were settled longer ago than the horizon, and published.
-
-        A key that is forgotten would be done again if its command came again: the horizon is
-        longer than the life of any instance, and than the memory of whoever sends commands.
-        What is not settled, not published, contradicted, or still to be undone is kept.
-
-        Args:
-            horizon_s: Seconds, above 0.
-            most: How many at once.
-
-        Returns:
-            How many were forgotten.
-        """
-        values = {"horizon_s": horizon_s, "most": most}
-
-        def work(connection: Connection) -> int:
-            with transaction(connection):
-                connection.execute(self._sql["prune_scanners"], values)
-                connection.execute(self._sql["prune_answers"], values)
-                return connection.execute(self._sql["prune"], values).rowcount
-
-        return self.runner.run("forgetting old actions", work)
-
     def _claimed(
         self,
         connection: Connection,
@@ -433,33 +286,6 @@ class Ledger:
         cursor = connection.execute(self._sql[name], values, binary=True)
         return [_claimed(row) for row in cursor.fetchall()]
 
-    def settle_in(
-        self, connection: Connection, ended: Sequence[Ended], published: Collection[str] = ()
-    ) -> Settled:
-        """As `settle`, inside a transaction of the caller's."""
-        later = words.accepted(ended)
-        if later:
-            words.hold(connection, self.schema, {each.reference for each in later})
-        columns = _columns(ended, Ended) | {"published": list(published)}
-        columns["reason"] = [_storable(each) for each in columns["reason"]]
-        columns["reference"] = [_storable(each) for each in columns["reference"]]
-        rows = connection.execute(self._sql["settle"], packed(columns)).fetchall()
-        keys = frozenset(row[0] for row in rows)
-        if later:
-            words.bear(connection, self.schema, [each.key for each in later], self.worker)
-        late = [each for each in ended if each.key not in keys]
-        against: set[str] = set()
-        if late:
-            columns = _columns(late, Ended)
-            columns["reason"] = [_storable(each) for each in columns["reason"]]
-            found = connection.execute(self._sql["late"], columns).fetchall()
-            against = {row[0] for row in found if row[1]}
-        return Settled(
-            keys,
-            frozenset(row[0] for row in rows if row[1]),
-            [each for each in late if each.key in against],
-        )
-
     def _undo(self, connection: Connection, target: str) -> None:
         """Settle the forward actions of compensations, and those that have nothing to undo."""
         connection.execute(self._sql["cancel"], {"target": target})
@@ -471,7 +297,7 @@ class Ledger:
 
     def _tell(self, connection: Connection, results: Sequence[Result]) -> None:
         if results:
-            connection.execute(self._sql["tell"], _columns(results, Result))
+            connection.execute(self._sql["tell"], columns_of(results, Result))
 
 
 def _claimed(row: tuple[Any, ...]) -> Claimed:
@@ -511,13 +337,4 @@ def _rejected(record: Rejected) -> dict[str, Any]:
         for name, value in record.headers
     ]
     text = msgspec.json.encode(headers).decode().replace("\\u0000", "\\ufffd")
-    return msgspec.structs.asdict(record) | {"headers": text, "text": _storable(record.text)}
-
-
-def _storable(text: str) -> str:
-    """PostgreSQL's text holds no U+0000: what others have said must not stop the ledger."""
-    return text.replace("\0", "\ufffd") if "\0" in text else text
-
-
-def _columns(rows: Sequence[Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: [getattr(row, name) for row in rows] for name in kind.__struct_fields__}
+    return msgspec.structs.asdict(record) | {"headers": text, "text": storable(record.text)}

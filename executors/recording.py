@@ -76,7 +76,7 @@ _TEXT: Final[Mapping[str, str]] = {
 }
 
 
-class Book(Protocol):
+class Records(Protocol):
     """What this module needs of a ledger."""
 
     worker: str
@@ -126,7 +126,7 @@ class Recording:
     """
 
     def __init__(
-        self, book: Book, key: str, *, action: str, target: str, request: Any, truth: Truth,
+        self, book: Records, key: str, *, action: str, target: str, request: Any, truth: Truth,
         deadline_s: float = DEADLINE_S, instance: str = "", trace: str = "",
     ) -> None:  # fmt: skip
         fault = "needs a deadline above 0 s" if deadline_s <= 0 else fault_of(truth, deadline_s)
