@@ -274,3 +274,59 @@ def test_a_local_handler_whose_statement_fails_leaves_the_ledger_whole(desk: Des
         (failed,) = desk.until_heard(key, "failed")
     assert "UndefinedTable" in failed.event.text
     assert issubclass(psycopg.errors.UndefinedTable, psycopg.Error)
+
+
+def test_a_long_call_holds_on_to_its_row(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.executors.dispatch.LEASE_MOST_S", 2.0)
+    monkeypatch.setattr("refold.executors.dispatch.LEASE_MARGIN_S", 1.0)
+    release = Event()
+    executor = Executor("bank")
+
+    @executor.action(Pay, truth=Neither(), deadline_s=3600.0)
+    def pay(command: Pay, call: Call) -> Paid:
+        release.wait(60)
+        call.before_send()
+        return Paid(reference="r")
+
+    key = desk.send("i")
+    with desk.running(executor):
+        desk.until_status(key, "in_flight")
+        desk.until(
+            lambda: desk.sql(
+                "SELECT lease_until - dispatched > interval '7 seconds' FROM workflow_action"
+            )[0][0],
+            "the lease to be renewed more than once",
+        )
+        assert desk.status(key) == "in_flight"
+        release.set()
+        desk.until_heard(key, "succeeded")
+
+
+def test_a_handler_that_was_held_up_past_its_lease_is_told_before_it_sends(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, world = Event(), World()
+    executor = Executor("bank")
+    calls: list[int] = []
+
+    @executor.action(Pay, truth=asking(world), deadline_s=0.3)
+    def pay(command: Pay, call: Call) -> Paid:
+        calls.append(1)
+        if len(calls) == 1:
+            release.wait(60)
+            call.before_send()
+        return Paid(reference=world.system("bank").call("pay", call.key).reference)
+
+    key = desk.send("i")
+    with desk.running(executor):
+        desk.until_heard(key, "unknown", "failed")  # it was asked about, and had not been done
+        desk.send("i", attempt=2)
+        desk.until_heard(key, "unknown", "failed", "succeeded")
+        release.set()
+        desk.until(
+            lambda: desk.sql("SELECT attempts::text LIKE '%%its time was over%%'"
+                             " FROM workflow_action")[0][0],
+            "what the first call says to be kept",
+        )  # fmt: skip
+    assert len(world.journal()) == 1
+    assert desk.status(key) == "succeeded"
