@@ -1,4 +1,9 @@
-"""A run of many trips, with workers, executors and the world itself killed in the middle of it."""
+"""A run of many trips, with workers, executors and the world itself killed in the middle of it.
+
+Executors are killed and not paused: one that stands still between its last check and its send, for
+longer than that call's lease, may act late, and only another side that knows keys excludes that
+(P31).
+"""
 
 import os
 import signal
@@ -35,6 +40,8 @@ EACH = 2
 STALLED_S = 240.0
 """A run that ends no trip for so long has failed."""
 ENDS = ("booked", "undone")
+PAUSED, PAUSE_S = 0.3, 2.0
+"""Share of hit workers that are paused instead, for longer than their session lasts."""
 CANCELLED = 10
 """One of so many trips is cancelled by its traveller."""
 BAD = Manners(
@@ -60,12 +67,13 @@ UNHEARD = 0.2
 
 @dataclass(slots=True)
 class Kill:
-    """One kill: what, and how far the run was."""
+    """One kill or pause: what, and how far the run was."""
 
     who: str
     at_s: float
     ended: int
     requests: int
+    how: str = "killed"
 
 
 @dataclass(slots=True)
@@ -86,13 +94,13 @@ class Report:
     """What later answers of the bank came to."""
 
     def __str__(self) -> str:
-        kinds = Counter(kill.who.partition("-")[0] for kill in self.kills)
+        kinds = Counter(f"{kill.who.partition('-')[0]} {kill.how}" for kill in self.kills)
         lines = [
             f"{self.trips} trips in {self.seconds:.0f} s, seed {self.seed}",
-            f"killed: {dict(kinds)}",
+            f"hit: {dict(sorted(kinds.items()))}",
             *(
-                f"  {kill.at_s:6.1f} s  {kill.who:<12} after {kill.requests} calls and questions,"
-                f" {kill.ended} trips ended"
+                f"  {kill.at_s:6.1f} s  {kill.who:<10} {kill.how} after {kill.requests} calls and"
+                f" questions, {kill.ended} trips ended"
                 for kill in self.kills
             ),
             f"trips: {dict(self.states)}, {self.cancels} times somebody cancelled one",
@@ -120,6 +128,8 @@ class Sagas:
         self._random = Random(seed)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: dict[str, Path] = {}
+        self._paused: dict[str, float] = {}
+        """Name of a worker that stands still → when it is woken up."""
         self._begin_s = monotonic()
         migrate_ledger(stage.dsn)
         self._ledger = Ledger(stage.dsn, "callbacks")
@@ -191,6 +201,7 @@ class Sagas:
         moved_s, before = monotonic(), -1
         while (ended := self._ended()) < self.report.trips:
             self._check_alive()
+            self._resume()
             if ended != before:
                 moved_s, before = monotonic(), ended
             if monotonic() - moved_s > STALLED_S:
@@ -205,6 +216,8 @@ class Sagas:
                 self._kill(ended, requests)
                 due = self._requests() + self._random.randint(1, 2 * pace)
             sleep(0.02)  # polls what other processes do
+        for name in self._paused:
+            self._running[name].send_signal(signal.SIGCONT)
         self.report.seconds = monotonic() - self._begin_s
 
     def _kill(self, ended: int, requests: int) -> None:
@@ -215,9 +228,26 @@ class Sagas:
             self.world.kill()
             self.world.start()
             return
+        if (
+            name.startswith("worker")
+            and name not in self._paused
+            and self._random.random() < PAUSED
+        ):
+            self.report.kills[-1].how = "paused"
+            self._running[name].send_signal(signal.SIGSTOP)
+            self._paused[name] = monotonic() + PAUSE_S
+            return
+        self._paused.pop(name, None)
         self._running[name].kill()
         self._running[name].wait()
         self._start(name)
+
+    def _resume(self) -> None:
+        """Paused workers wake up, and believe that they own what others have taken over."""
+        for name, until_s in [*self._paused.items()]:
+            if monotonic() >= until_s:
+                self._paused.pop(name)
+                self._running[name].send_signal(signal.SIGCONT)
 
     def _cancel(self) -> None:
         """A traveller changes his mind, wherever his trip stands."""
