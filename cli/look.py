@@ -280,6 +280,16 @@ def _tell(told: Told) -> None:
         fields["deferred"] = ", ".join(map(str, look.deferred))
     if look.actions:
         fields["actions"] = "\n".join(map(_action, look.actions))
+    if look.forks:
+        fields["forks"] = "\n".join(
+            f"{one.branches}: {one.succeeded} of {one.asked} done, {one.failed} failed,"
+            f" {one.open} open"
+            for one in look.forks
+        )
+    if look.works_for:
+        fields["works for"] = look.works_for
+    if look.renewed:
+        fields["run"] = f"{look.renewed + 1}, since offset {look.renewed_offset}"
     if look.timers:
         fields["timers"] = "\n".join(map(_timer, look.timers))
     if look.ended:

@@ -30,7 +30,7 @@ from refold.processors.spec import (
 )
 from refold.processors.status import RunStatus
 from refold.processors.table import Cell, CommandType, Sending, Transition
-from refold.processors.triggers import command_name, name_of, trigger_of
+from refold.processors.triggers import INNER, command_name, name_of, trigger_of
 from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
@@ -121,7 +121,10 @@ class Definition:
             DefinitionError: There is no such state.
         """
         self._known(state)
-        return tuple(name for name, cell in self.table[state].items() if cell.late is None)
+        cells = self.table[state].items()
+        return tuple(
+            name for name, cell in cells if cell.late is None and not name.startswith(INNER)
+        )
 
     def rows(self) -> tuple[TableRow, ...]:
         """The table state × event type, complete, in declared order.

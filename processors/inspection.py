@@ -19,7 +19,14 @@ from refold.processors.digest import beginning
 from refold.processors.instance import Instance
 from refold.processors.instance_codec import decode
 from refold.processors.partition import Key, Overlay
-from refold.processors.projection import ShownAction, ShownTimer, shown_actions, shown_timers
+from refold.processors.projection import (
+    ShownAction,
+    ShownFork,
+    ShownTimer,
+    shown_actions,
+    shown_forks,
+    shown_timers,
+)
 from refold.processors.replay import Base, Extent, Replay, extent
 from refold.processors.status import run_status
 from refold.schemas.envelope import EventRecord
@@ -66,6 +73,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     timers: tuple[ShownTimer, ...] = ()
     """Armed, in the order in which they ring; likewise the open actions as they were asked for."""
     actions: tuple[ShownAction, ...] = ()
+    forks: tuple[ShownFork, ...] = ()
+    works_for: str = ""
+    """`<workflow>/<instance>` of its parent; empty for an instance of its own."""
+    renewed: int = 0
+    """How often it went on as new; the present run began with record `renewed_offset`."""
+    renewed_offset: int = 0
     ended: str = ""
     last_offset: int = -1
     last_source: str = ""
@@ -217,7 +230,7 @@ def look_of(
     definition: Definition, record: Instance, partition: int, at: int, seen_in: str
 ) -> Look:
     """An instance record for people."""
-    parked = record.more.parked
+    parked, parent = record.more.parked, record.more.parent
     return Look(
         workflow=definition.name,
         tenant=record.tenant,
@@ -239,6 +252,10 @@ def look_of(
         deferred=tuple(each.offset for each in record.more.deferred),
         timers=tuple(shown_timers(record.more)),
         actions=tuple(shown_actions(record.more)),
+        forks=tuple(shown_forks(record.more)),
+        works_for="" if parent is None else f"{parent.workflow}/{parent.instance}",
+        renewed=record.more.renewed,
+        renewed_offset=record.more.renewed_offset,
         ended=record.more.ended,
         last_offset=record.last_offset,
         last_source=record.last_source,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from refold.processors.definition import Definition
+from refold.processors.forks import BRANCH_BYTES
 from refold.processors.instance import NOTHING_MORE, Instance, More, OpenAction, Timer
 from refold.processors.keys import COMPENSATE, FORWARD
 from refold.processors.status import run_status
@@ -94,6 +95,31 @@ def shown_timers(more: More) -> Sequence[ShownTimer]:
             key=one.key,
         )
         for one in sorted(more.timers, key=lambda each: each.due_ms)
+    ]
+
+
+class ShownFork(msgspec.Struct, frozen=True, kw_only=True):
+    """Branches that a state began, for people."""
+
+    branches: str
+    """Type of their commands, or the workflow whose instances they are."""
+    asked: int
+    succeeded: int
+    failed: int
+    open: int
+
+
+def shown_forks(more: More) -> Sequence[ShownFork]:
+    """The forks of the present state."""
+    return [
+        ShownFork(
+            branches=one.type,
+            asked=one.asked,
+            succeeded=one.succeeded,
+            failed=one.failed,
+            open=len(one.pending) // BRANCH_BYTES,
+        )
+        for one in more.forks
     ]
 
 

@@ -47,6 +47,8 @@ UNDONE: Final = "refold.undone"
 JOINED: Final = "refold.joined"
 MISSED: Final = "refold.missed"
 REOPENED: Final = "refold.reopen"
+INNER: Final = (f"{JOINED}:", f"{MISSED}:", f"{REOPENED}:", UNDONE)
+"""Rows of the table that no event on the log has begin so."""
 
 
 @dataclass(frozen=True, slots=True)

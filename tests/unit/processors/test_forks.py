@@ -25,6 +25,7 @@ from refold import (
 from refold.processors.effects import Send
 from refold.processors.instance_codec import encode
 from refold.processors.keys import compensate_key
+from refold.processors.projection import shown_forks
 from refold.processors.spec import Everything
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -303,6 +304,21 @@ def test_answers_that_the_state_does_not_take_are_counted_all_the_same() -> None
     made.done(asked(made)["b"])
     assert made.state("s") == "found"
     checked(made)
+
+
+def test_what_is_open_is_shown_and_rows_that_no_event_has_are_not() -> None:
+    made = driver("a", "b", "c", need=2)
+    made.done(asked(made)["a"], Looked("a"))
+    made.declined(asked(made)["b"], Missing())
+    (fork,) = shown_forks(made.instance("s").more)
+    assert (fork.branches, fork.asked, fork.succeeded, fork.failed, fork.open) == (
+        "Look",
+        3,
+        1,
+        1,
+        1,
+    )
+    assert made.workflow.latest.accepts("looking") == ("Looked", "Forked")
 
 
 def test_leaving_the_state_forgets_its_branches() -> None:
