@@ -21,8 +21,9 @@ from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
 
 TOLD: Final = [path for path in pages() if path.parent.name != "errors"]
-ON_SERVERS: Final = {"services.md"}
-"""Pages whose code needs servers; it runs in tests/kafka/test_services_page.py."""
+ON_SERVERS: Final = {"services.md", "ledger.md"}
+"""Pages whose code needs servers; it runs in tests/kafka/test_services_page.py and
+tests/executors/test_ledger_page.py."""
 SHELL: Final = re.compile(r"^ *```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SPAN: Final = re.compile(r"`(refold [^`]+)`")
 EXPANSION: Final = re.compile(r"\"\$\((.*?)\)\"")
