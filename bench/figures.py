@@ -16,7 +16,7 @@ class Figure:
     Attributes:
         name: How it is called in results and on the command line.
         title: How it is called in the table.
-        unit: `ratio`, `ms`, `s`, `%` or `bytes`.
+        unit: `ratio`, `ms`, `s`, `%`, `bytes` or `steps/s`.
         must: Bound that a release keeps; None: shown for comparison only.
         aim: What is wanted; None likewise.
         higher: Whether more is better.
@@ -68,6 +68,23 @@ FIGURES: Final = (
         *("%", 2, 0.5),
         higher=False,
     ),
+    Figure(
+        "w2_rate",
+        "W2: ten steps an instance through the ledger, 1,000 in flight",
+        *("steps/s", 3000, 6000),
+    ),
+    Figure(
+        "w2_limit", "W2, 32 in flight / bare loop of three scripts, no ledger", "ratio", 0.4, 0.7
+    ),
+    Figure("w2_dbos", "W2, 32 in flight / the same job in DBOS", "ratio", 3, 6),
+    Figure("w2_p50", "W2, one in flight: a step, p50", "ms", 15, 8, higher=False),
+    Figure("ledger", "ledger / the same SQL through psycopg alone", "ratio", 0.6, 0.8),
+    Figure(
+        "unknown",
+        "unknown outcomes: other side answers again, could show it → the last one settled",
+        *("s", 5, 1),
+        higher=False,
+    ),
     Figure("snapshots", "throughput lost to snapshots", "%", 10, 5, higher=False),
     Figure("memory", "memory of a live instance above its context", "bytes", 1536, 819, False),
     Figure("w1_dataclass", "W1 with frozen dataclasses / plain bare loop", "ratio"),
@@ -76,6 +93,9 @@ FIGURES: Final = (
     Figure("plain_latency_p99", "the plain bare loop itself, p99 at 100/s", "ms", higher=False),
     Figure("timers_p50", "the same, p50", "ms", higher=False),
     Figure("timers_empty", "the same worker with nothing armed", "%", higher=False),
+    Figure("w2_p99", "W2, one in flight: a step, p99", "ms", higher=False),
+    Figure("w2_plain_p50", "its bare loop, one in flight: a step, p50", "ms", higher=False),
+    Figure("unknown_p50", "unknown outcomes: half of them settled", "s", higher=False),
     Figure("tricks_plain", "bare loop with every trick / plain bare loop", "ratio"),
     Figure(
         "raised_plain",

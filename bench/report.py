@@ -38,7 +38,7 @@ def render(results: dict[str, Any]) -> str:
         lines += ["", "What went wrong:", "", *wrong]
     lines += ["", "Rates of the sides, for orientation (they move with the machine):", ""]
     lines += [
-        "| side | events/s, median | CPU µs an event, median | runs |",
+        "| side | events or steps/s, median | CPU µs each, median | runs |",
         "| --- | --- | --- | --- |",
     ]
     lines += [

@@ -1,24 +1,37 @@
-"""The benchmark: `python -m bench.run [--quick] [--only PART …] [--rounds N]`.
+"""The benchmark: `python -m bench.run [--session NAME] [--quick] [--only PART …] [--rounds N]`.
 
-Parts: w1, snapshots, styles, limits, neighbour (ratios of interleaved runs), rebuild, latency,
-takeover, memory, timers.
-Results go to bench/results/figures.json and figures.md; those of a quick or partial session to
-bench/results/tmp/. At most 25 minutes, quick about 3: a part that would begin later is left out
-and named.
+Two sessions, one after the other unless one is named. `spine`: w1, snapshots, styles, limits,
+neighbour (ratios of interleaved runs), rebuild, latency, takeover, memory. `actions`: w2 (beside
+its bare loop and DBOS), ledger, unknown, timers.
+Results go to bench/results/figures.json and actions.json, with a table beside each; those of a
+quick or partial session to bench/results/tmp/. A session takes at most 25 minutes, quick about 3:
+a part that would begin later is left out and named.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import chains, latency, machine, memory, product, report, takeover, timers
+from bench import (
+    chains,
+    latency,
+    ledger,
+    machine,
+    memory,
+    product,
+    report,
+    takeover,
+    timers,
+    unknown,
+    w2_runs,
+)
 from bench.figures import BY_NAME, Found
 from bench.runs import LOGS, RUN_TIMEOUT_S, Bench, Run, clear_logs
 from bench.servers import servers
@@ -33,9 +46,20 @@ PARTS = (
     "takeover",
     "latency",
     "memory",
+    "w2",
+    "ledger",
+    "unknown",
     "timers",
 )
 """In the order in which they run: those behind neighbour write other events in place of W1's."""
+ACTIONS = PARTS[PARTS.index("w2") :]
+SESSIONS = {"spine": PARTS[: PARTS.index("w2")], "actions": ACTIONS}
+TARGETS = {"spine": report.LATEST, "actions": report.LATEST.with_name("actions.json")}
+IN_PAIRS = 32
+"""Instances of W2 in flight where it is compared."""
+IN_FLIGHT = 1000
+AWAY_S = 10.0
+"""For so long the other side answers nothing."""
 CONTEXT = ("styles", "limits", "neighbour")
 CONTEXT_ROUNDS = 3
 """Ratios of which nothing is asked: fewer rounds do."""
@@ -56,10 +80,16 @@ class Size:
     """For so long timers come due."""
     rest_s: float
     """For so long a worker rests."""
+    counted_s: float
+    """For so long the steps of a run of W2 count."""
+    actions: int
+    """Of one run of the ledger."""
+    unknown: int
+    """Outcomes that nobody knows."""
 
 
-FULL = Size(150_000, 5, 3, 2000, 100_000, 22, 20, 15.0)
-QUICK = Size(25_000, 1, 1, 500, 20_000, 3, 5, 4.0)
+FULL = Size(150_000, 5, 3, 2000, 100_000, 22, 20, 15.0, 8.0, 40_000, 500)
+QUICK = Size(25_000, 1, 1, 500, 20_000, 3, 5, 4.0, 4.0, 10_000, 200)
 
 
 class Session:
@@ -140,6 +170,70 @@ class Session:
         self.say(f"memory  {one}")
         self._add("memory", [one.above_bytes], [one.fault] if one.fault else [])
 
+    def w2(self) -> None:
+        """Steps a second in flight by the thousand; ratios at 32; how long one step takes."""
+        count = self.size.counted_s
+        rates = []
+        for number in range(self.size.repeats):
+            load = w2_runs.Load(IN_FLIGHT, count)
+            rates.append(self._w2("product", load, f"{number + 1}/{self.size.repeats}"))
+        self._add("w2_rate", [one.rate for one in rates], _faults(rates))
+        self._w2_pairs(w2_runs.Load(IN_PAIRS, count))
+        alone = w2_runs.Load(1, count, watch=True)
+        steps: dict[str, list[w2_runs.Steps]] = {"product": [], "limit": []}
+        for number in range(self.size.repeats):
+            for side, taken in steps.items():
+                taken.append(self._w2(side, alone, f"{number + 1}/{self.size.repeats}"))
+        self._add("w2_p50", [one.p50_ms for one in steps["product"]], _faults(steps["product"]))
+        self._add("w2_p99", [one.p99_ms for one in steps["product"]], _faults(steps["product"]))
+        self._add("w2_plain_p50", [one.p50_ms for one in steps["limit"]], _faults(steps["limit"]))
+
+    def _w2_pairs(self, load: w2_runs.Load) -> None:
+        """The product between its bare loop and DBOS, every second round backwards."""
+        order = ("limit", "product", "dbos")
+        ratios: dict[str, list[float]] = {"limit": [], "dbos": []}
+        faults: list[str] = []
+        for number in range(self.size.rounds):
+            sides = order if number % 2 == 0 else order[::-1]
+            shown = f"{number + 1}/{self.size.rounds}"
+            taken = {side: self._w2(side, load, shown) for side in sides}
+            faults += _faults(taken.values())
+            for side, values in ratios.items():
+                values.append(taken["product"].rate / (taken[side].rate or float("inf")))
+        self._add("w2_limit", ratios["limit"], faults)
+        self._add("w2_dbos", ratios["dbos"], faults)
+
+    def _w2(self, side: str, load: w2_runs.Load, shown: str) -> w2_runs.Steps:
+        one = w2_runs.SIDES[side](self.bench.servers, load)
+        cpu_us = sum(one.cpu_us.values())
+        name = f"W2 {side}, {load.in_flight:,} in flight"
+        self.runs.append(Run(name, one.rate, load.seconds, cpu_us, one.fault, dict(one.cpu_us)))
+        self.say(f"{name} {shown}  {one}")
+        return one
+
+    def ledger(self) -> None:
+        """Puts the ledger beside the SQL that it was seen to execute."""
+        rounds = []
+        for number in range(self.size.rounds):
+            one = ledger.measure(
+                self.bench.servers, self.size.actions, LOGS, product_first=number % 2 == 0
+            )
+            rounds.append(one)
+            self.say(f"ledger {number + 1}/{self.size.rounds}  {one}")
+        ratios = [one.product / (one.limit or float("inf")) for one in rounds]
+        self._add("ledger", ratios, [one.fault for one in rounds if one.fault])
+
+    def unknown(self) -> None:
+        """Loses answers, and lets the other side answer again."""
+        taken = []
+        for number in range(self.size.repeats):
+            one = unknown.measure(self.bench.servers, self.size.unknown, AWAY_S, LOGS)
+            taken.append(one)
+            self.say(f"unknown {number + 1}/{self.size.repeats}  {one}")
+        faults = [one.fault for one in taken if one.fault]
+        self._add("unknown", [one.last_s for one in taken], faults)
+        self._add("unknown_p50", [one.p50_s for one in taken], faults)
+
     def timers(self) -> None:
         """Arms many timers, rests, and lets a thousand a second come due."""
         size = self.size
@@ -178,6 +272,10 @@ class Session:
         }
 
 
+def _faults(runs: Iterable[w2_runs.Steps]) -> list[str]:
+    return [one.fault for one in runs if one.fault]
+
+
 def _sides(runs: Sequence[Run]) -> list[dict[str, Any]]:
     names = dict.fromkeys(run.side for run in runs)
     groups = {name: [run for run in runs if run.side == name] for name in names}
@@ -194,7 +292,6 @@ def _sides(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def measure(size: Size, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     """Runs the parts, within the session's time."""
-    clear_logs()
     with servers() as found:
         session = Session(Bench(found, size.instances), size)
         session.say(f"servers: {found.source}; load {machine.load()}")
@@ -217,18 +314,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small and short")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+    parser.add_argument("--session", choices=SESSIONS, help="one alone; both by default")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help="these parts")
     parser.add_argument("--rounds", type=int, help="repeats of each chain")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = Size(**{**_fields(size), "rounds": options.rounds, "repeats": options.rounds})
-    results = measure(size, options.only, quick=options.quick)
-    whole = not options.quick and set(options.only) == set(PARTS)
-    target = report.LATEST if whole else LOGS / "figures.json"
-    write(results, target)
-    print(f"\n{report.render(results)}\nwritten: {target}")
-    missed = [each["name"] for each in results["figures"] if each["judgement"] == "missed"]
+    clear_logs()
+    missed: list[str] = []
+    for name in [options.session] if options.session else SESSIONS:
+        parts = [part for part in SESSIONS[name] if not options.only or part in options.only]
+        if not parts:
+            continue
+        results = measure(size, parts, quick=options.quick)
+        whole = not options.quick and not options.only
+        target = TARGETS[name] if whole else LOGS / TARGETS[name].name
+        write(results, target)
+        print(f"\n{report.render(results)}\nwritten: {target}")
+        missed += [each["name"] for each in results["figures"] if each["judgement"] == "missed"]
     if missed:
         sys.exit(f"missed: {', '.join(missed)}")
 

@@ -6,18 +6,21 @@ missing, doubled or wrong, or an instance does not end exactly once, has the rat
 """
 
 import json
-import os
 import signal
+import subprocess
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from confluent_kafka.admin import AdminClient
+from psycopg.conninfo import conninfo_to_dict
 
 from bench import readback
 from bench.limits import w2_wire
+from bench.peers.environment import python_of
 from bench.processes import ROOT, Process, module, running
 from bench.product import REFOLD, STOP_TIMEOUT_S
 from bench.servers import Servers
@@ -28,6 +31,8 @@ from refold.topics.specs import create, workflow_specs
 PARTITIONS = 4
 LOGS = ROOT / "bench" / "results" / "tmp"
 RUN_TIMEOUT_S = 240.0
+DBOS_PROCESSES = 2
+DBOS_LEAD_S = 5.0
 
 
 class Load(NamedTuple):
@@ -97,6 +102,53 @@ def of_limit(servers: Servers, load: Load) -> Steps:
             for each in ("engine", "executor")
         }
         return _steps(servers, namespace, load, commands, {})
+
+
+def of_dbos(servers: Servers, load: Load) -> Steps:
+    """The same job in DBOS on the same PostgreSQL: two processes, as the product has two."""
+    try:
+        python = python_of("dbos")
+    except subprocess.CalledProcessError as error:
+        return Steps(0.0, 0.0, 0.0, {}, f"no environment for DBOS: {error}")
+    dsn = servers.new_database()
+    uri = _uri(dsn)
+    with ExitStack() as stack:
+        stack.callback(servers.drop_database, dsn)
+        begun = []
+        for number in range(DBOS_PROCESSES):
+            command = [
+                *(str(python), str(ROOT / "bench" / "peers" / "dbos_w2.py")),
+                *("--name", f"dbos-{number}", "--seconds", str(load.seconds)),
+                *("--in-flight", str(load.in_flight // DBOS_PROCESSES)),
+                *("--warm", str(load.warm_s)),
+            ]
+            environment = {"DBOS_SYSTEM_DATABASE_URL": uri, "PYTHONPATH": ""}
+            log = LOGS / f"w2-dbos-{number}"
+            begun.append(stack.enter_context(running(command, log, environment)))
+            if not number:
+                time.sleep(DBOS_LEAD_S)  # the first one makes the tables
+        ended = [process.wait(RUN_TIMEOUT_S) for process in begun]
+    faults = [f"exit {each.code}: {each.error[-300:]}" for each in ended if each.code]
+    if faults:
+        return Steps(0.0, 0.0, 0.0, {}, faults[0])
+    lines = [json.loads(each.output.splitlines()[-1]) for each in ended]
+    steps = sum(line["workflows"] for line in lines) * w2_wire.STEPS
+    wrong = sum(line["wrong"] for line in lines)
+    return Steps(
+        0.0 if wrong else sum(line["rate"] for line in lines),
+        lines[0]["step_p50_ms"],
+        0.0,
+        {"dbos": sum(each.cpu_s for each in ended) / steps * 1e6},
+        f"{wrong} workflows gave a wrong answer" if wrong else "",
+    )
+
+
+def _uri(dsn: str) -> str:
+    """A connection string as an address."""
+    parts = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
+    where = f"{parts.get('host', '127.0.0.1')}:{parts.get('port', '5432')}/{parts['dbname']}"
+    secret = f":{parts['password']}" if "password" in parts else ""
+    return f"postgresql://{parts.get('user', 'postgres')}{secret}@{where}"
 
 
 def _steps(
@@ -176,11 +228,8 @@ def judge(bootstrap: str, namespace: str, line: Mapping[str, Any]) -> tuple[int,
     return counted, "" if keys == want else f"wrong set of keys ({len(keys)} different)"
 
 
-def pair_from_environment() -> Servers:
-    """Servers that the environment names."""
-    return Servers(os.environ["REFOLD_KAFKA_BOOTSTRAP"], os.environ["REFOLD_POSTGRES_DSN"], "env")
-
-
-def logs() -> Path:
-    """Folder of the processes' outputs."""
-    return LOGS
+SIDES: Mapping[str, Callable[[Servers, Load], Steps]] = {
+    "product": of_product,
+    "limit": of_limit,
+    "dbos": of_dbos,
+}
