@@ -14,7 +14,7 @@ import structlog
 
 from refold.executors.answers import Answers
 from refold.executors.calls import End, assumed
-from refold.executors.circuit import Circuit, Sign
+from refold.executors.circuit import Circuit, Sign, State
 from refold.executors.claiming import Claimer
 from refold.executors.dispatch import Dispatch, lease_of
 from refold.executors.executor import Action
@@ -33,6 +33,7 @@ ASK_MOST: Final = 64
 """Questions of one action at a time."""
 ASK_LIMIT: Final = 3
 ASK_PAUSE_S: Final = 0.5
+ASK_PAUSE_MOST_S: Final = 1.0
 """A system that does not answer questions is asked about one action so often."""
 PRUNE_S: Final = 600.0
 PRUNE_MOST: Final = 10_000
@@ -90,7 +91,7 @@ class Scanner:
         self._asking: set[str] = set()
         """Keys that the other side is being asked about."""
         self._circuits = {
-            each.system: Circuit(ASK_LIMIT, ASK_PAUSE_S, ASK_PAUSE_S)
+            each.system: Circuit(ASK_LIMIT, ASK_PAUSE_S, ASK_PAUSE_MOST_S)
             for each in actions.values()
             if isinstance(each.truth, Queryable)
         }
@@ -168,9 +169,11 @@ class Scanner:
                 room = min(ASK_MOST - len(self._asking), circuit.room())
             if room <= 0:
                 continue
-            eager = action.system in self._eager
+            again = action.system in self._eager
+            # One question tries whether the system answers again, whatever that row's pause.
+            eager = again or circuit.state is not State.CLOSED
             found = self._ledger.ask(self._target, [name], room, action.deadline_s, eager=eager)
-            if eager and len(found) < room:
+            if again and len(found) < room:
                 self._eager.discard(action.system)
             for each in found:
                 self._begin(each, action, circuit)

@@ -3,6 +3,7 @@
 from threading import Event
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from tests.executors.desk import Desk, Paid, Pay
@@ -136,6 +137,21 @@ def test_a_system_that_cannot_tell_is_asked_again_until_it_can(desk: Desk) -> No
         desk.until_heard(key, "unknown", "succeeded")
     assert requests(world, "call") == 1
     assert requests(world, "ask") == 5
+
+
+def test_a_system_that_answers_again_is_asked_about_everything_at_once(desk: Desk) -> None:
+    world = World()
+    bank = world.system("bank", drops=1.0, cannot_tell=1.0)
+    keys = [desk.send(f"i{number}") for number in range(8)]
+    with desk.running(paying(world, asking(world))):
+        for key in keys:
+            desk.until_heard(key, "unknown")
+        desk.until(lambda: requests(world, "ask") > 5, "it to be asked in vain")
+        # They have waited for long, and are not due for a while.
+        desk.sql("UPDATE workflow_action SET not_before = now() + interval '4 minutes'")
+        bank.manners = msgspec.structs.replace(bank.manners, cannot_tell=0.0)
+        desk.until_all_done(keys)
+    assert requests(world, "call") == 8
 
 
 def test_a_question_that_raises_or_never_ends_is_no_answer(desk: Desk) -> None:
