@@ -22,10 +22,11 @@ from refold.executors.calls import (
     call_of,
     perform,
     perform_async,
+    perform_local,
     succeeded,
     unknown,
 )
-from refold.executors.executor import Action, Executor
+from refold.executors.executor import Action, Call, Executor
 from refold.executors.lanes import SHUT_FIRST_S
 from refold.executors.model import Claimed, Ended, Status
 from refold.executors.outcome import Done
@@ -34,6 +35,7 @@ from refold.processors.effects import Send
 from refold.processors.keys import COMPENSATE, FORWARD
 from refold.schemas.envelope import Answer, Outcome
 from refold.schemas.errors import Code, UsageError
+from refold.snapshots.sessions import Connection
 from refold.testing.driver import Driver
 
 _MS: Final = timedelta(milliseconds=1)
@@ -66,11 +68,16 @@ class Rehearsal:
     Args:
         driver: Whose commands.
         executor: Acts for those of its target; others are not answered.
+        local: Where `Local` actions write: a connection of psycopg, outside of a transaction. Each
+            of their effects is a transaction of its own.
     """
 
-    def __init__(self, driver: Driver, executor: Executor) -> None:
+    def __init__(
+        self, driver: Driver, executor: Executor, *, local: Connection | None = None
+    ) -> None:
         self.driver = driver
         self.executor = executor
+        self._local = local
         self.rows: dict[str, Row] = {}
         """By idempotency key."""
         self._seen = 0
@@ -91,7 +98,7 @@ class Rehearsal:
 
         Raises:
             AssertionError: It did not come to an end.
-            UsageError: BAD_SETTING, a `Local` action has no database here.
+            UsageError: BAD_SETTING, a `Local` action without `local`.
         """
         driver, until_ms = self.driver, self.driver.now_ms + most // _MS
         for _ in range(steps):
@@ -165,21 +172,27 @@ class Rehearsal:
 
     def _call(self, row: Row, action: Action) -> None:
         claimed = self._claimed(row)
-        if isinstance(action.truth, Local):
-            raise UsageError(
-                Code.BAD_SETTING,
-                f"the action for {row.send.type} is Local, and there is no database in memory.",
-                "Test it with a real ledger (docs/testing.md), or leave it out of this executor.",
-            )
         row.last_ms = self.driver.now_ms
         if row.first_ms < 0:
             row.first_ms = row.last_ms
         call, command = call_of(claimed, action), self.driver.command(row.send)
-        if action.asynchronous:
-            end = asyncio.run(perform_async(claimed, action, call, command))
+        if isinstance(action.truth, Local):
+            ended = self._write(claimed, action, call, command)
+        elif action.asynchronous:
+            ended = asyncio.run(perform_async(claimed, action, call, command)).ended
         else:
-            end = perform(claimed, action, call, command)
-        self._end(row, end.ended)
+            ended = perform(claimed, action, call, command).ended
+        self._end(row, ended)
+
+    def _write(self, claimed: Claimed, action: Action, call: Call, command: Any) -> Ended:
+        if self._local is None:
+            raise UsageError(
+                Code.BAD_SETTING,
+                f"the action for {claimed.type} is Local, and there is no database in memory.",
+                "Give Rehearsal a connection: local=….",
+            )
+        with self._local.transaction():
+            return perform_local(claimed, action, call, command, self._local)
 
     def _clear_up(self, row: Row, action: Action) -> None:
         claimed, truth = self._claimed(row), action.truth
