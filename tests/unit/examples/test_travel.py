@@ -130,6 +130,18 @@ def test_a_payment_that_is_accepted_and_never_answered_is_asked_for_at_its_deadl
     check(driver, world)
 
 
+def test_against_a_hotel_that_lies_nothing_helps_and_the_journal_shows_it() -> None:
+    """The check sees a double where there is one: a room that the hotel says it has not given."""
+    driver, world, acting = made(1)
+    world.system("hotel").next("drop")
+    world.system("hotel").next_asked(*["lie"] * 20)
+    driver.send("t-1", ORDER)
+    acting.run()
+    assert list(world.doubles().values()) == [2]
+    with pytest.raises(AssertionError):
+        check(driver, world)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_however_the_world_misbehaves_every_trip_is_booked_once_or_undone(seed: int) -> None:
     driver, world, acting = made(seed, **BAD)
