@@ -56,11 +56,13 @@ bench: $(READY) ## Measure the product beside the bare loops; results go to benc
 	@echo "==> benchmarks"
 	@$(BIN)/python -m bench
 
-chaos: $(READY) ## The whole crash matrix with repeats, and 1,000 trips (make test: a sample).
+chaos: $(READY) ## The whole crash matrix with repeats, 1,000 trips, 300 orders (make test: a sample).
 	@echo "==> crash matrix"
 	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest tests/crash tests/kafka/test_loan.py $(PYTEST_ARGS)
 	@echo "==> $(TRIPS) trips, with workers, executors and the world killed at random"
 	@REFOLD_CHAOS_TRIPS=$(TRIPS) $(BIN)/pytest -q -s tests/executors/saga
+	@echo "==> orders, every step with another truth mode, with executors killed at random"
+	@REFOLD_CHAOS=$(CHAOS) $(BIN)/pytest -q -s tests/executors/test_fulfilment.py
 
 lock: $(READY) ## Choose the newest allowed versions anew: packages and Kafka's jars.
 	@echo "==> requirements.lock"
