@@ -19,8 +19,9 @@ from refold.executors.executor import Action
 _LOG = structlog.get_logger("refold.lanes")
 DOWN_LIMIT: Final = 5
 """Calls in a row that say that a system is down, before it is left alone."""
-DOWN_FIRST_S: Final = 1.0
-DOWN_MOST_S: Final = 30.0
+DOWN_FIRST_S: Final = 0.5
+DOWN_MOST_S: Final = 2.0
+"""Pause between two tries: what is unknown is to be settled soon after it can be."""
 SHUT_FIRST_S: Final = 10.0
 """An action that is not let in is tried again so much later: somebody may have mended it."""
 SHUT_MOST_S: Final = 300.0
@@ -135,6 +136,10 @@ class Lanes:
         else:
             lane.shut.withdraw()
             lane.system.withdraw()
+
+    def down(self, name: str) -> bool:
+        """Whether the system of an action is left alone, or tried with one call."""
+        return self._lanes[name].system.state is not State.CLOSED
 
     @property
     def gates(self) -> list[Gate]:

@@ -132,15 +132,18 @@ class Ledger(Book):
 
         return self.runner.run("claiming actions", work)
 
-    def recall(self, target: str, wanted: Wanted, horizon_s: float) -> list[Claimed]:
+    def recall(
+        self, target: str, wanted: Wanted, horizon_s: float, *, eager: bool = False
+    ) -> list[Claimed]:
         """Take unknown actions that are to be called again under their key.
 
         Args:
             target: Whose.
             wanted: Of which action, how many.
             horizon_s: Only those whose first call is not longer ago.
+            eager: Those too whose next call is not due yet.
         """
-        more = {"horizon_s": min(horizon_s, 1e9)}
+        more = {"horizon_s": min(horizon_s, 1e9), "eager": eager}
         return self.runner.run(
             "claiming unknown actions",
             lambda c: self._claimed(c, "recall", target, wanted, more),

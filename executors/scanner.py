@@ -97,6 +97,8 @@ class Scanner:
         }
         self._eager: set[str] = set()
         """Systems that answer again: everything is asked at once, whatever its pause."""
+        self._down: set[str] = set()
+        """Actions whose system was down at the last scan."""
         self._told_s = 0.0
         self._prune_s = monotonic() + PRUNE_S
         self.scanned_s = monotonic()
@@ -222,6 +224,9 @@ class Scanner:
             horizon_s = _horizon_s(action)
             if horizon_s is None:
                 continue
+            down = self._lanes.down(name)
+            eager = down or name in self._down  # it answers again: everything is due
+            (self._down.add if down else self._down.discard)(name)
             taken = 0
             while taken < ASK_MOST and self._lanes.take(name):
                 taken += 1
@@ -231,7 +236,7 @@ class Scanner:
             claimed_s = monotonic()
             found: Sequence[Claimed] = ()
             try:
-                found = self._ledger.recall(self._target, wanted, horizon_s)
+                found = self._ledger.recall(self._target, wanted, horizon_s, eager=eager)
             finally:
                 if taken > len(found):
                     self._lanes.untake(name, taken - len(found))
@@ -261,7 +266,7 @@ def _horizon_s(action: Action) -> float | None:
     """How long after its first call an unknown action may be called again; None: never."""
     truth = action.truth
     if isinstance(truth, ByKey):
-        return truth.remembers_s
+        return truth.remembers_s - action.deadline_s
     if isinstance(truth, Neither) and truth.then is Then.REPEAT:
         return float("inf")
     return None

@@ -73,7 +73,8 @@ class Service:
         )  # fmt: skip
         self._scanner = Scanner(
             target, actions, self._ledger, self._lanes, self._schemas, self._dispatch,
-            self._claimer, self._answers, self._recorder.put, own.stuck_after_s, own.horizon_days * 86_400,
+            self._claimer, self._answers, self._recorder.put, own.stuck_after_s,
+            own.horizon_days * 86_400,
         )  # fmt: skip
         group = own.group or f"{settings.namespace}.{target}.executors"
         consumer: Consumer = opened(Consumer, executor_consumer_config(settings, group, self.name))

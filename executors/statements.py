@@ -195,7 +195,8 @@ _TEXT: Final[Mapping[str, str]] = {
             SELECT key, status, dispatched, first_sent, lost
             FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'unknown' AND type = %(type)s
-              AND not_before <= now()
+              AND not_before <= now() + (CASE WHEN %(eager)s THEN interval '5 minutes'
+                                              ELSE interval '0' END)
               AND first_sent > now() - %(horizon_s)s * interval '1 second'
             ORDER BY not_before LIMIT %(most)s
             FOR UPDATE SKIP LOCKED)

@@ -84,6 +84,23 @@ def test_by_key_is_called_again_with_the_same_key_until_it_answers(desk: Desk) -
     assert desk.sql("SELECT epoch FROM workflow_action")[0][0] == 3
 
 
+def test_keys_of_a_system_that_was_down_are_called_again_as_soon_as_it_answers(
+    desk: Desk,
+) -> None:
+    world = World()
+    bank = world.system("bank", keys="repeat", drops=1.0)
+    keys = [desk.send(f"i{number}") for number in range(8)]
+    with desk.running(paying(world, ByKey(remembers_s=3600))) as service:
+        for key in keys:
+            desk.until_heard(key, "unknown")
+        desk.until(lambda: bool(service.health.status.gates), "the circuit to open")
+        # They have waited for long, and are not due for a while.
+        desk.sql("UPDATE workflow_action SET not_before = now() + interval '4 minutes'")
+        bank.manners = msgspec.structs.replace(bank.manners, drops=0.0)
+        desk.until_all_done(keys)
+    assert len(world.journal()) == 8
+
+
 def test_after_its_horizon_a_key_is_nobodys_and_waits_for_a_person(desk: Desk) -> None:
     world = World()
     world.system("bank", keys="repeat").next(Fault.DROP)
