@@ -195,6 +195,8 @@ def unheard(instance: Instance | None, event: EventRecord, step: Step) -> Step:
     if parent is None or step.verdict not in _NO or step.effects:
         return step
     reason = step.reason or Reason(Code.NO_TRANSITION, "it was refused")
+    if reason.code is Code.WRONG_PARTITION:  # judged before the fold, which never saw it
+        return step
     if _undoes(parent) and not _is_mine(instance, parent):
         told = answer(parent, parent.key, Succeeded("there was nothing to undo"))
     else:

@@ -150,7 +150,7 @@ def _again(
     if type(data) is Unreadable:
         if data.reason.code in PARKING:
             return park(definition, instance, event, data.reason)
-        return Step(Verdict.POISON, instance, reason=data.reason)
+        return unheard(instance, event, Step(Verdict.POISON, instance, reason=data.reason))
     if released:
         return judge(definition, instance, event, data, again=True)
     step = advance(definition, instance, event, data)

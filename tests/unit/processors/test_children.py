@@ -35,10 +35,11 @@ from refold import (
     succeeded,
 )
 from refold.processors.effects import Publish
+from refold.processors.fold import obey
 from refold.processors.instance_codec import encode
 from refold.processors.keys import compensate_key
 from refold.schemas.errors import Code
-from refold.schemas.verdicts import Verdict
+from refold.schemas.verdicts import Decision, Reason, Verdict
 from refold.testing.driver import Driver
 from refold.testing.exchanging import exchange, receive
 
@@ -179,6 +180,17 @@ def test_a_start_that_the_child_refuses_or_cannot_read_is_answered_as_failed() -
         assert isinstance(told, Publish)
         assert (told.type, told.instance, step.instance) == ("refold.failed", "o", None)
     checked(low)
+
+
+def test_a_start_on_a_wrong_partition_is_refused_without_an_answer_also_by_decision() -> None:
+    top, low = pair("p1")
+    (_, begun), *_ = top.published
+    event = low.record(
+        "q", (begun.type, begun.value), source="/refold/workflow/order", parent=begun.parent
+    )
+    for code, count in ((Code.WRONG_PARTITION, 0), (Code.NO_TRANSITION, 1)):
+        decision = Decision(event.offset, Verdict.REFUSED, Reason(code, "as decided"))
+        assert len(obey(low.workflow, 1, None, event, decision).effects) == count
 
 
 def test_a_child_that_parks_answers_when_it_is_redriven_to_its_end() -> None:
