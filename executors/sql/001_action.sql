@@ -62,6 +62,11 @@ CREATE TABLE $schema.workflow_action (
 -- Time windows of the unsettled, and of all: rows are written in the order of their time.
 CREATE INDEX ON $schema.workflow_action (status, planned)
     WHERE status IN ('planned', 'in_flight', 'unknown');
+-- What waits, in the order in which it is claimed; most commands begin at once and never stand here.
+CREATE INDEX ON $schema.workflow_action (target, type, planned, log_offset)
+    WHERE status = 'planned';
+CREATE INDEX ON $schema.workflow_action (target)
+    WHERE status = 'planned' AND direction = 'compensate';
 CREATE INDEX ON $schema.workflow_action USING brin (planned) WITH (autosummarize = on);
 CREATE INDEX ON $schema.workflow_action (instance_id, workflow, tenant)
     WHERE status IN ('planned', 'in_flight');

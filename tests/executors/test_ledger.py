@@ -146,6 +146,7 @@ def test_a_failed_action_is_planned_again_by_a_higher_attempt_only(
     assert (second.attempt, second.epoch) == (2, 2)
     ledger.settle([ended(second, Status.FAILED)])
     ledger.plan([intent(attempt=1)], [])
+    ledger.plan([intent(attempt=2)], [])
     assert rows.status() == "failed"
 
 
@@ -241,6 +242,17 @@ def test_independent_commands_neither_wait_nor_are_waited_for(ledger: Ledger) ->
     assert numbers(claim(ledger)) == [1, 2, 3]
     ledger.plan([intent(4, instance="o-9", independent=True), intent(5, instance="o-9")], [])
     assert numbers(claim(ledger)) == [4, 5]
+
+
+def test_a_command_with_a_slot_is_held_up_by_what_counts_and_by_nothing_else(
+    ledger: Ledger,
+) -> None:
+    ledger.plan([intent(1, target="mail"), intent(2, independent=True)], [])
+    ledger.plan([intent(3, instance="o-2", independent=False)], [])
+    first = ledger.plan([intent(4, lease_s=60.0), intent(5, instance="o-2", lease_s=60.0)], [])
+    assert set(first.claimed) == {key_of(4)}
+    second = ledger.plan([intent(6, lease_s=60.0), intent(7, lease_s=60.0, independent=True)], [])
+    assert set(second.claimed) == {key_of(7)}
 
 
 def test_commands_of_other_targets_are_no_forerunners(ledger: Ledger) -> None:
