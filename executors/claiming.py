@@ -69,6 +69,8 @@ class Claimer:
         self._undoing = False
         self.waiting = 0
         """Rows that this process has planned and that have not begun, as far as it knows."""
+        self.planned = 0
+        """Rows of all processes that are planned, as of the last scan: each end may free some."""
 
     def wait_for(self, rows: int, *, undoing: bool = False) -> None:
         """So many rows were planned and wait.
@@ -84,7 +86,7 @@ class Claimer:
 
     def wake(self) -> None:
         """A slot is free, or a row that others wait for has ended."""
-        if self.waiting:
+        if self.waiting or self.planned:
             self._woken.set()
 
     def stop(self) -> None:

@@ -139,6 +139,7 @@ class Scanner:
         self.run_out += len(lost)
         self._answers.publish(lost)
         self.standing = self._ledger.standing(self._target, self._stuck_after_s)
+        self._claimer.planned = self.standing.planned
         if self.standing.unknown:
             self._ask()
             self._assume()
