@@ -135,8 +135,9 @@ class Book:
     def decide(self, key: str, word: Word, who: str) -> Heard:
         """Settle an action by a person's word, which goes to the workflow as any result does.
 
-        What is settled stays; the same word about an action of which the opposite was said too
-        says that somebody has seen to that.
+        What is settled stays. Of an action that failed and was said to be done later, a person
+        may say that it was done: then it is. The same word as stands says that somebody has seen
+        to the contradiction.
 
         Args:
             key: Whose.

@@ -162,7 +162,7 @@ _TEXT: Final[Mapping[str, str]] = {
         SELECT c.key, c.attempt, c.epoch FROM $s.workflow_action c
         JOIN $s.workflow_action f ON f.key = {_FORWARD}
         WHERE c.target = %(target)s AND c.status = 'planned' AND c.direction = 'compensate'
-          AND f.status IN ('failed', 'cancelled')
+          AND f.status IN ('failed', 'cancelled') AND NOT f.contradicted
         FOR UPDATE OF c SKIP LOCKED""",
     # In the order of the log; an instance's next waits until its earlier ones are decided, and a
     # compensation until what it undoes is done.

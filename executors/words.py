@@ -257,6 +257,10 @@ def decided(connection: Connection, schema: str, key: str, word: Word, who: str)
     if row.status in _OPEN:
         decide(connection, schema, [(row, word)], who, _OPEN, who)
         return Heard.SETTLED
+    if row.contradicted and row.status is Status.FAILED and word.status is Status.SUCCEEDED:
+        clear(connection, schema, key, who, word.reason)
+        decide(connection, schema, [(row, word)], who, {Status.FAILED}, who)
+        return Heard.SETTLED
     if row.status is not word.status:
         raise UsageError(
             Code.BAD_COMMAND_LINE,

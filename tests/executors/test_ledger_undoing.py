@@ -6,7 +6,8 @@ import pytest
 from tests.executors.rows import Rows, claim, ended, intent, key_of, numbers, results, undoing
 
 from refold.executors.ledger import Ledger
-from refold.executors.model import Status, Wanted
+from refold.executors.model import Heard, Status, Wanted
+from refold.executors.words import declared_done, declared_failed
 
 pytestmark = pytest.mark.postgres
 NOTHING = (key_of(1, "compensate"), 1, "succeeded")
@@ -66,6 +67,26 @@ def test_what_failed_needs_no_undoing_and_is_not_tried_again(ledger: Ledger, row
     assert claim(ledger) == []
     assert rows.statuses() == {1: "failed", -1: "succeeded"}
     assert NOTHING in results(ledger)
+
+
+@pytest.mark.parametrize("truth", [Status.SUCCEEDED, Status.FAILED])
+def test_what_is_said_to_have_failed_and_to_be_done_is_undone_as_a_person_decides(
+    ledger: Ledger, rows: Rows, truth: Status
+) -> None:
+    ledger.plan([intent()], [])
+    (forward,) = claim(ledger)
+    ledger.settle([ended(forward, Status.FAILED)])
+    ledger.settle([ended(forward)])
+    ledger.plan([undoing()], [])
+    assert claim(ledger) == []
+    assert rows.statuses() == {1: "failed", -1: "planned"}
+    done = truth is Status.SUCCEEDED
+    word = declared_done("seen") if done else declared_failed("not there", retry=False)
+    assert ledger.decide(forward.key, word, "ann") is (Heard.SETTLED if done else Heard.KNOWN)
+    assert numbers(claim(ledger)) == ([-1] if done else [])
+    assert rows.statuses() == {1: truth, -1: "in_flight" if done else "succeeded"}
+    assert not rows.one()["contradicted"]
+    assert ((key_of(1), 1, "succeeded") in results(ledger)) is done
 
 
 def test_what_fails_while_its_compensation_waits_is_not_tried_again(
