@@ -94,7 +94,8 @@ def test_what_fails_while_its_compensation_waits_is_not_tried_again(
 ) -> None:
     ledger.plan([intent()], [])
     (forward,) = claim(ledger)
-    ledger.plan([intent(attempt=2), undoing()], [])
+    ledger.plan([intent(attempt=2)], [])
+    ledger.plan([undoing()], [])
     ledger.settle([ended(forward, Status.FAILED)])
     assert claim(ledger) == []
     assert rows.statuses() == {1: "failed", -1: "succeeded"}
