@@ -195,9 +195,7 @@ class Sagas:
         expected = self.report.trips * 3
         pace = max(1, expected // (kills + 1))
         due = self._requests() + self._random.randint(1, pace)
-        cancels = sorted(
-            self._random.randint(1, expected) for _ in range(self.report.trips // CANCELLED)
-        )
+        cancels = [self._random.randint(1, expected) for _ in range(self.report.trips // CANCELLED)]
         moved_s, before = monotonic(), -1
         while (ended := self._ended()) < self.report.trips:
             self._check_alive()
@@ -208,13 +206,11 @@ class Sagas:
                 raise AssertionError(f"{self.report}\n{self._open()}\n{self.stage.logs()}")
             requests = self._requests()
             self._hear()
-            while cancels and requests >= cancels[0]:
-                cancels.pop(0)
-                self._cancel()
+            self._cancel(sum(each <= requests for each in cancels) - self.report.cancels)
             if requests >= due and len(self.report.kills) < kills:
                 sleep(self._random.uniform(0.0, 0.05))  # into the middle of something
                 self._kill(ended, requests)
-                due = self._requests() + self._random.randint(1, 2 * pace)
+                due += self._random.randint(1, 2 * pace)
             sleep(0.02)  # polls what other processes do
         for name in self._paused:
             self._running[name].send_signal(signal.SIGCONT)
@@ -249,12 +245,16 @@ class Sagas:
                 self._paused.pop(name)
                 self._running[name].send_signal(signal.SIGCONT)
 
-    def _cancel(self) -> None:
-        """A traveller changes his mind, wherever his trip stands."""
-        self.report.cancels += 1
-        trip = f"t-{self._random.randrange(self.report.trips)}"
-        event = (trip, f"c-{self.report.cancels}", TripCancelled())
-        self.stage.put(event, workflow="trip", tenant="travel")
+    def _cancel(self, times: int) -> None:
+        """Travellers change their minds, wherever their trips stand."""
+        if times > 0:
+            first = self.report.cancels
+            self.report.cancels += times
+            cancelled: list[Given] = [
+                (f"t-{self._random.randrange(self.report.trips)}", f"c-{each}", TripCancelled())
+                for each in range(first, first + times)
+            ]
+            self.stage.put(*cancelled, workflow="trip", tenant="travel")
 
     def _hear(self) -> None:
         """What a web hook does: the bank's later answers, some twice, some never."""
