@@ -195,7 +195,7 @@ def _failed(
         return _tried(definition, instance, event, found)
     at_ms = fold_time(instance, event)
     due_ms = _next_ms(definition.by_name[found.type].retry, found, report, at_ms)
-    if due_ms is not None and not instance.more.ended:
+    if due_ms is not None and _wanted(definition, instance, found):
         number = str(found.attempt + 1)
         timer = Timer(derived_id("timer", found.key, number), f"retry {number}", due_ms, found.key)
         more = _with(instance.more, replace(found, known="retrying"))
@@ -209,6 +209,18 @@ def _failed(
         return park(definition, instance, event, _for_good(found, report))
     more = closed(definition, instance.more, found, Outcome.FAILED)
     return triggered(definition, replace(instance, more=more), instance, event, found, report)
+
+
+def _wanted(definition: Definition, instance: Instance, found: OpenAction) -> bool:
+    """Whether anybody waits for another attempt: after the end only what the end itself asked for.
+
+    A payment is not tried again when its order has expired; the mail that says so is, and so is
+    an undoing.
+    """
+    if instance.more.ended:
+        return False
+    over = instance.state in definition.finals
+    return not over or found.state == instance.state or bool(found.undoes)
 
 
 def _for_good(found: OpenAction, report: Failed) -> Reason:

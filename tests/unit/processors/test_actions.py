@@ -17,13 +17,21 @@ from tests.unit.processors.trips import (
     types,
 )
 
-from refold import ANY, DefinitionError, Late, Retry, RunStatus, StateGraph
+from refold import ANY, Command, DefinitionError, Event, Late, Retry, RunStatus, StateGraph
 from refold.processors.keys import compensate_key
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
 from refold.testing.driver import Driver
 
 HOUR = 3_600_000
+
+
+class Forgotten(Event):
+    pass
+
+
+class Tell(Command):
+    pass
 
 
 def checked(made: Driver) -> None:
@@ -208,6 +216,32 @@ def test_a_terminated_instance_tries_nothing_again() -> None:
     made.terminate("t")
     assert made.instance("t").more.due_ms is None
     assert made.instance("t").more.actions == ()
+    checked(made)
+
+
+def test_what_nobody_waits_for_any_more_is_not_tried_again_after_the_end() -> None:
+    spec = graph()
+    spec.on("paying", Forgotten, to="done")
+    made = Driver(spec, tenant="acme")
+    pay = paying(made)
+    made.send("t", Forgotten())
+    assert made.failed(pay).verdict is Verdict.LATE
+    assert made.instance("t").more.actions == ()
+    assert made.instance("t").more.due_ms is None
+    checked(made)
+
+
+def test_what_the_end_itself_asks_for_is_tried_again() -> None:
+    spec = graph()
+    spec.command(Tell, target="world", retry=Retry(attempts=2, first_s=1, jitter=0))
+    spec.on("booking", Forgotten, to="done")
+    spec.enter("done", lambda _trip, _event: Tell())
+    made = Driver(spec, tenant="acme")
+    made.send("t", Ordered(300))
+    made.send("t", Forgotten())
+    made.failed(last(made))
+    made.pass_time(timedelta(seconds=2))
+    assert (last(made).type, last(made).attempt) == ("Tell", 2)
     checked(made)
 
 
