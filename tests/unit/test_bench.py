@@ -117,6 +117,31 @@ def test_every_style_of_w1_writes_and_reads_the_bytes_of_the_limits(
     )
 
 
+def test_the_ids_and_values_of_w2_are_those_of_refold(monkeypatch: pytest.MonkeyPatch) -> None:
+    from refold.processors.keys import key_of  # noqa: PLC0415 - the one place where both meet
+    from refold.schemas.codec import codec_of  # noqa: PLC0415
+    from refold.schemas.envelope import derived_id  # noqa: PLC0415
+
+    w2, w2_wire, wire = (of_bench(monkeypatch, f) for f in ("w2", "limits.w2_wire", "limits.wire"))
+    first, second, *rest = w2_wire.expected_keys("w2-7")
+    where = (wire.TENANT, w2_wire.WORKFLOW, "w2-7")
+    answer = derived_id("result", first, "succeeded")
+
+    assert first == key_of(*where, "s1", "Do", w2_wire.SOURCE, "w2-7-begun")
+    assert second == key_of(*where, "s2", "Do", w2_wire.EXECUTOR_SOURCE, answer)
+    assert len(rest) == w2.STEPS - 2
+    did = codec_of(w2.Did).encode(w2.Did("receipt-1", 3))
+    assert did == wire.encode(w2_wire.DID, {"receipt": "receipt-1", "step": 3})
+
+
+def test_each_part_belongs_to_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = of_bench(monkeypatch, "run")
+    parts = [part for parts in run.SESSIONS.values() for part in parts]
+
+    assert parts == list(run.PARTS)
+    assert set(run.TARGETS) == set(run.SESSIONS)
+
+
 def test_both_runs_of_a_ratio_are_adjacent(monkeypatch: pytest.MonkeyPatch) -> None:
     chains = of_bench(monkeypatch, "chains").CHAINS
 
