@@ -87,10 +87,11 @@ class Answers:
             results: What was recorded, in order.
             later: Keys whose forerunners may not be on the log yet: left to the relay.
         """
+        now = _now()
         for result in results:
             if result.key in later:
                 self._relay_s = 0.0
-            elif not self._produce(result):
+            elif not self._produce(result, now):
                 break  # what follows must not overtake it: the relay takes all of them
         self._woken.set()
 
@@ -146,8 +147,9 @@ class Answers:
         except ServerError as away:
             _LOG.warning("results that were left cannot be read", error=str(away))
             return
+        now = _now()
         for result in found:
-            if not self._produce(result):
+            if not self._produce(result, now):
                 return
 
     def _forget(self) -> None:
@@ -160,7 +162,7 @@ class Answers:
             _LOG.warning("published results are not forgotten yet", error=str(away))
             self._stopping.wait(PAUSE_S)
 
-    def _produce(self, result: Result) -> bool:
+    def _produce(self, result: Result, now: str) -> bool:
         """Give an event to the client; False where it takes none."""
         if result.event_id in self._out:
             return True
@@ -170,7 +172,7 @@ class Answers:
                 self._source,
                 result.type,
                 result.tenant,
-                time=rfc3339(time_ns() // 1_000_000),
+                time=now,
                 traceparent=result.trace or None,
                 answer=Answer(result.key, result.attempt, Outcome(result.outcome)),
             )
@@ -207,3 +209,8 @@ class Answers:
         told = kafka_error(error, "publishing results", bootstrap=self._bootstrap)
         self.away = str(told.code)
         _LOG.warning("a result is not delivered; it is tried again", error=str(told))
+
+
+def _now() -> str:
+    """The time that events carry, once a batch: to write it costs more than to send it."""
+    return rfc3339(time_ns() // 1_000_000)
