@@ -43,8 +43,16 @@ class Refunds:
         (row,) = self.rows()
         assert row["status"] == "in_flight"
         RemoteWorld(self.world.address).pass_s(MINUTES_4)
-        moved = ", ".join(f"{each} = {each} - interval '4 minutes'" for each in TIMES)
-        self.stage.sql(f"UPDATE refold_ledger.workflow_action SET {moved}")
+        self.move(", ".join(f"{each} = {each} - interval '4 minutes'" for each in TIMES))
+
+    def move(self, times: str) -> None:
+        """Set times of the ledger's row."""
+        self.stage.sql(f"UPDATE refold_ledger.workflow_action SET {times}")
+
+    def reason(self) -> str:
+        """Why the row stands as it does."""
+        ((found,),) = self.stage.sql("SELECT reason FROM refold_ledger.workflow_action")
+        return str(found)
 
     def executor(self, dies: str = "") -> subprocess.Popen[bytes]:
         """Start an executor process."""
@@ -150,9 +158,13 @@ def test_a_bank_that_says_too_early_that_it_has_not_refunded_is_not_believed(
 ) -> None:
     """It shows what it did later than the executor comes back; until then it says "not done"."""
     with refunding(one, tmp_path, "queryable") as run:
-        one.sql("UPDATE refold_ledger.workflow_action SET dispatched = now(), lease_until = now()")
+        run.move("dispatched = now() + interval '5 minutes'")  # a moment ago, however slow we are
         RemoteWorld(run.world.address).system("bank").next_asked("lie")
         run.executor()
+        one.until(lambda: "too early" in run.reason(), "an answer that does not count")
+        assert run.told() == [("call", "none"), ("ask", "not_done")]
+        assert run.rows()[0]["status"] == "unknown"
+        run.move("dispatched = now() - interval '1 minute', not_before = now()")
         run.until_refunded()
         assert run.refunds() == [4800]
         assert run.told() == [("call", "none"), ("ask", "not_done"), ("ask", "done")]
