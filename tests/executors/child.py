@@ -4,8 +4,10 @@ POINT names where: `before_send`, `after_effect`, `recorded` (before its answer 
 """
 
 import os
+import signal
 import threading
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from tests.executors.desk import Paid, Pay
@@ -70,7 +72,9 @@ else:
 
 def stand_until_continued(call: Call) -> None:
     """Be paused by SIGSTOP between the beginning of the handler and its effect."""
-    os.kill(os.getpid(), 19)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    while call.left_s > 0:  # the signal may take effect a moment later
+        sleep(0.01)
     call.before_send()
 
 
