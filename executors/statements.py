@@ -300,8 +300,8 @@ _TEXT: Final[Mapping[str, str]] = {
                 'ended', now(), 'outcome', o.status, 'reason', o.reason, 'late', true),
             contradicted = a.contradicted OR o.against
         FROM (SELECT o.*, (o.status = 'succeeded' AND b.status IN ('failed', 'cancelled'))
-                  OR (o.status = 'failed' AND b.status = 'succeeded' AND b.epoch = o.epoch
-                      AND b.attempt = o.attempt) AS against
+                  OR (o.status = 'failed' AND b.status = 'succeeded' AND b.epoch = o.epoch)
+                  AS against
               FROM unnest(%(key)s::text[], %(epoch)s::int[], %(attempt)s::int[],
                           %(status)s::text[], %(reason)s::text[])
                    AS o (key, epoch, attempt, status, reason)

@@ -292,6 +292,14 @@ def test_a_long_call_holds_on_to_its_row(ledger: Ledger, rows: Rows) -> None:
     assert ledger.renew([(claimed, 60.0)]) == set()
 
 
+def test_a_lease_is_renewed_for_its_own_claim_only(ledger: Ledger) -> None:
+    first = begun(ledger)
+    ledger.settle([ended(first, Status.PLANNED)])
+    (second,) = claim(ledger)
+    assert ledger.renew([(first, 60.0)]) == set()
+    assert ledger.renew([(second, 60.0)]) == {second.key}
+
+
 # settling
 
 

@@ -127,6 +127,16 @@ def test_the_reference_of_an_earlier_attempt_still_finds_its_action(
     assert rows.status() == "succeeded"
 
 
+def test_what_waits_for_its_call_is_settled_by_done_and_by_nothing_else(
+    ledger: Ledger, rows: Rows
+) -> None:
+    ledger.plan([intent(1)], [])
+    assert ledger.answer(DECLINED, key=key_of(1)) is Heard.KNOWN
+    assert rows.status() == "planned"
+    assert ledger.answer(DONE, key=key_of(1)) is Heard.SETTLED
+    assert claim(ledger) == []
+
+
 def test_references_are_the_targets_own(ledger: Ledger, rows: Rows) -> None:
     accept(ledger, claimed(ledger))
     assert ledger.answer(DONE, target="mail", reference="bank-7") is Heard.KEPT
