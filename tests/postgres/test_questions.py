@@ -21,10 +21,10 @@ PROMISED = {
     },
     "actions": {
         "workflow", "tenant", "instance_id", "key", "action", "state", "direction", "attempt",
-        "status", "since", "failure_code", "failure_text",
+        "status", "since", "failure_code", "failure_text", "target",
     },
     "timers": {
-        "workflow", "tenant", "instance_id", "id", "name", "state", "attempt", "due",
+        "workflow", "tenant", "instance_id", "id", "name", "state", "attempt", "due", "key",
     },
 }  # fmt: skip
 
