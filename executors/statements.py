@@ -25,6 +25,11 @@ UNDONE: Final = """EXISTS (
     WHERE a.direction = 'forward'
       AND b.key = left(a.key, -length('forward')) || 'compensate')"""
 """Its undoing has been asked for: no other attempt of it may begin."""
+NEXT: Final = f"""status = CASE WHEN o.status = 'failed' AND a.wanted > a.attempt
+                              AND NOT {UNDONE} THEN 'planned' ELSE o.status END,
+                attempt = CASE WHEN o.status = 'failed' AND NOT {UNDONE} THEN a.wanted
+                               ELSE a.attempt END"""
+"""What a row becomes by what is said of it: the attempt that waited for a failure begins (P31)."""
 RESULT: Final = """INSERT INTO $s.workflow_result (key, topic, instance, tenant, event_id, type,
                                                   value, attempt, outcome, trace, later)"""
 
@@ -258,10 +263,7 @@ _TEXT: Final[Mapping[str, str]] = {
         gone AS (DELETE FROM $s.workflow_result WHERE event_id = ANY (%(published)s::text[])),
         settled AS (
             UPDATE $s.workflow_action a
-            SET status = CASE WHEN o.status = 'failed' AND a.wanted > a.attempt
-                              AND NOT {UNDONE} THEN 'planned' ELSE o.status END,
-                attempt = CASE WHEN o.status = 'failed' AND NOT {UNDONE} THEN a.wanted
-                               ELSE a.attempt END,
+            SET {NEXT},
                 already = o.already, result_type = o.type, result = o.value,
                 result_event = o.event_id, result_outcome = o.outcome, reason = o.reason,
                 recorded = CASE WHEN a.status = 'unknown' AND o.status = 'unknown' THEN a.recorded

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from refold.executors.model import Ended, Heard, Status, Word
 from refold.executors.outcome import Declined, Done, Incurable, NotDone
-from refold.executors.statements import RESULT, UNDONE, filled
+from refold.executors.statements import NEXT, RESULT, filled
 from refold.processors.engine_events import Failed, Succeeded
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import Outcome, derived_id
@@ -50,10 +50,7 @@ _TEXT: Final[Mapping[str, str]] = {
                 AS o (key, attempt, status, type, value, event_id, reason)),
         settled AS (
             UPDATE $s.workflow_action a
-            SET status = CASE WHEN o.status = 'failed' AND a.wanted > a.attempt
-                              AND NOT {UNDONE} THEN 'planned' ELSE o.status END,
-                attempt = CASE WHEN o.status = 'failed' AND NOT {UNDONE} THEN a.wanted
-                               ELSE a.attempt END,
+            SET {NEXT},
                 result_type = o.type, result = o.value, result_event = o.event_id,
                 result_outcome = o.status, reason = o.reason, decided_by = %(who)s,
                 recorded = now(), lease_until = NULL, not_before = now(),

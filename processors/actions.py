@@ -5,7 +5,6 @@ action that is not open changes nothing but the memory of it; failing for good i
 the graph or parks, never silence.
 """
 
-from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -17,7 +16,15 @@ from refold.processors.effects import Send, Step
 from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Rung
 from refold.processors.forks import branch_of, counted, holds
 from refold.processors.instance import Instance, More, OpenAction, Timer
-from refold.processors.records import Park, fold_time, more_with, park, refuse, remembered
+from refold.processors.records import (
+    Park,
+    fold_time,
+    forgotten,
+    more_with,
+    park,
+    refuse,
+    remembered,
+)
 from refold.processors.spec import Late, Retry
 from refold.processors.undoing import undoing
 from refold.schemas.envelope import Answer, EventRecord, Outcome, derived_id
@@ -25,7 +32,6 @@ from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
 from refold.schemas.verdicts import Reason, Verdict
 
-Judge = Callable[[Definition, Instance, EventRecord, Any], Step]
 _SAID: Final = {
     FAILED.name: Outcome.FAILED, UNKNOWN.name: Outcome.UNKNOWN, SUCCEEDED.name: Outcome.SUCCEEDED,
 }  # fmt: skip
@@ -73,7 +79,7 @@ def _regretted(
 
 
 def reported(
-    definition: Definition, instance: Instance | None, event: EventRecord, report: Any, *,
+    definition: Definition, instance: Instance, event: EventRecord, report: Any, *,
     again: bool = False,
 ) -> Step:  # fmt: skip
     """Judge a report of the engine's executors: failed, unknown or succeeded.
@@ -88,19 +94,17 @@ def reported(
     answer = event.answer
     if answer is None or answer.outcome is not _SAID[event.type]:
         return refuse(instance, Code.BAD_ENVELOPE, f"{event.type} does not say of which action")
-    if instance is None:
-        return refuse(None, Code.NO_TRANSITION, "there is no such instance")
     found = _open(instance, answer)
     if found is None:
         after = remembered(definition, instance, event)
         return Step(Verdict.ALREADY, after, transition=f"{instance.state}/{event.type}/none")
     if answer.outcome is Outcome.UNKNOWN:
         more = _with(instance.more, replace(found, known="unknown"))
-        return triggered(definition, replace(instance, more=more), instance, event, found, report)
+        return _triggered(definition, replace(instance, more=more), instance, event, found, report)
     if answer.outcome is Outcome.FAILED:
         return _failed(definition, instance, event, found, report, again=again)
     more = closed(definition, instance.more, found, Outcome.SUCCEEDED)
-    return triggered(definition, replace(instance, more=more), instance, event, found, report)
+    return _triggered(definition, replace(instance, more=more), instance, event, found, report)
 
 
 def rang(definition: Definition, instance: Instance, event: EventRecord, order: Rung) -> Step:
@@ -125,7 +129,7 @@ def armed(instance: Instance, timer: str) -> Timer | None:
     return next((one for one in instance.more.timers if one.id == timer), None)
 
 
-def triggered(
+def _triggered(
     definition: Definition,
     working: Instance,
     before: Instance,
@@ -143,15 +147,13 @@ def closed(definition: Definition, more: More, found: OpenAction, outcome: Outco
     ended = {found.key}
     if found.undoes and outcome is Outcome.SUCCEEDED:  # what it undid has ended as well
         ended.add(found.undoes)
-    actions = tuple(one for one in more.actions if one.key not in ended)
-    timers = tuple(one for one in more.timers if one.key not in ended)
-    done = tuple(one for one in more.done if one.key not in ended)
-    undone = any(one.undoes == found.key for one in actions)
+    left = forgotten(more, ended)
+    undone = any(one.undoes == found.key for one in left.actions)
     undoable = definition.by_name[found.type].compensate is not None
     if outcome is Outcome.SUCCEEDED and undoable and not found.undoes and not undone:
-        done = (*done, replace(found, known=""))
+        left = more_with(left, done=(*left.done, replace(found, known="")))
     forks = counted(more.forks, found.key, outcome) if more.forks else ()
-    return more_with(more, actions=actions, timers=timers, done=done, forks=forks)
+    return more_with(left, forks=forks) if forks else left
 
 
 def noted(definition: Definition, working: Instance, event: EventRecord, what: str) -> Step:
@@ -208,7 +210,7 @@ def _failed(
     if found.undoes or not passes:
         return park(definition, instance, event, _for_good(found, report))
     more = closed(definition, instance.more, found, Outcome.FAILED)
-    return triggered(definition, replace(instance, more=more), instance, event, found, report)
+    return _triggered(definition, replace(instance, more=more), instance, event, found, report)
 
 
 def _wanted(definition: Definition, instance: Instance, found: OpenAction) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from sys import maxsize
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from refold.processors.fingerprint import fingerprint_of
 from refold.processors.form import canonical_json
@@ -27,6 +27,7 @@ from refold.processors.spec import (
     Policy,
     Rule,
     Spec,
+    TimerSpec,
 )
 from refold.processors.status import RunStatus
 from refold.processors.table import Cell, CommandType, Sending, Transition
@@ -39,6 +40,7 @@ from refold.schemas.evolve import Upcasts
 from refold.schemas.shapes import Choice, Entries, Items, Record, Shape
 
 States = tuple[str, ...]
+Stated = TypeVar("Stated", bound=JoinSpec | TimerSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class Definition:
     pivots: frozenset[str]
     joins: Mapping[str, tuple[JoinSpec, ...]]
     """What each state joins."""
+    timers: Mapping[str, tuple[TimerSpec, ...]]
+    """What each state arms when it is entered."""
     children: Mapping[str, CommandType]
     """Workflow → how its instances are started; `by_name` has them as `child:<workflow>`."""
     simple: bool
@@ -285,7 +289,8 @@ def compiled(spec: Spec) -> Definition:
         by_name={one.name: one for one in (*commands.values(), *children.values(), *cancels)},
         undoing=frozenset(spec.undoing),
         pivots=frozenset(spec.pivots),
-        joins=_joins(spec),
+        joins=_by_state(spec.joins),
+        timers=_by_state(spec.timers),
         children=children,
         simple=not (spec.undoing or spec.joins or spec.children),
         titles={name_of(kind): _title(kind) for kind in spec.kinds()},
@@ -307,11 +312,11 @@ def compiled(spec: Spec) -> Definition:
     )
 
 
-def _joins(spec: Spec) -> Mapping[str, tuple[JoinSpec, ...]]:
-    found: dict[str, tuple[JoinSpec, ...]] = {}
-    for one in spec.joins:
-        found[one.state] = (*found.get(one.state, ()), one)
-    return found
+def _by_state(specs: Iterable[Stated]) -> Mapping[str, tuple[Stated, ...]]:
+    found: dict[str, list[Stated]] = {}
+    for one in specs:
+        found.setdefault(one.state, []).append(one)
+    return {state: tuple(several) for state, several in found.items()}
 
 
 def _codec(spec: Spec, kind: type) -> Codec[Any]:
@@ -389,10 +394,8 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
     sends = sendings(spec, target) if enters else ()
     guard_steps = rule.guard is not None and takes_step(rule.guard)
     reducer_steps = rule.reducer is not None and takes_step(rule.reducer)
-    timers = tuple(one for one in spec.timers if enters and one.state == target)
-    special = (
-        rule.renew or target in spec.pivots or any(one.state == rule.state for one in spec.timers)
-    )
+    arms = any(one.state == target for one in spec.timers)
+    follows = bool(sends) and bool(spec.tracked() or spec.children)
     return Transition(
         id=f"{rule.state}/{event}/{n}",
         source=rule.state,
@@ -408,9 +411,7 @@ def _transition(spec: Spec, rule: Rule, event: str, n: int) -> Transition:
             one for one in spec.invariants if one.states is None or target in one.states
         ),
         needs_step=guard_steps or reducer_steps or any(one.takes_step for one in sends),
-        timers=timers,
-        tends=enters
-        and (bool(timers) or special or (bool(sends) and bool(spec.tracked() or spec.children))),
+        tends=enters and (rule.renew or arms or follows),
         renews=rule.renew,
     )
 

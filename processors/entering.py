@@ -48,8 +48,8 @@ def entered(
     more = instance.more
     actions = opened(definition, more, effects, at_ms, state)
     timers = tuple(one for one in more.timers if one.key)  # those of the state before are dead
-    if any(one.state == state for one in definition.spec.timers):
-        specs = (one for one in definition.spec.timers if one.state == state)
+    if state in definition.timers:
+        specs = definition.timers[state]
         timers += tuple(_armed(one, event, context, at_ms) for one in specs)
     done = () if state in definition.pivots else more.done
     forks = forked(definition, state, effects) if state in definition.joins else ()

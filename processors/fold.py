@@ -23,7 +23,7 @@ from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.queues import judge, queue_behind, redrive, terminate
 from refold.processors.reading import PARKING, Unreadable, decoded, unreadable
-from refold.processors.records import ENTRY_BYTES, park, refuse
+from refold.processors.records import ENTRY_BYTES, park, place_of, refuse
 from refold.processors.spec import Late, Reopen
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
@@ -159,14 +159,14 @@ def needed(instance: Instance | None, event: EventRecord) -> tuple[int, ...]:
 
 def _seen(instance: Instance, event: EventRecord) -> Step | None:
     """Duplicate or conflict, when the identity stands in the dedup memory (P23)."""
-    memory, at = instance.dedup, -1
-    while (at := memory.find(event.identity, at + 1)) >= 0:
-        if at % ENTRY_BYTES == 0:  # else it lies across two entries by chance
-            if memory[at + 16 : at + ENTRY_BYTES] == event.body:
-                return Step(_DUPLICATE, instance)
-            text = f"event {event.id!r} of {event.source!r} came before with another body"
-            return Step(Verdict.CONFLICT, instance, reason=Reason(Code.CONFLICT, text))
-    return None
+    memory = instance.dedup
+    at = place_of(memory, event.identity, ENTRY_BYTES)
+    if at < 0:
+        return None
+    if memory[at + 16 : at + ENTRY_BYTES] == event.body:
+        return Step(_DUPLICATE, instance)
+    text = f"event {event.id!r} of {event.source!r} came before with another body"
+    return Step(Verdict.CONFLICT, instance, reason=Reason(Code.CONFLICT, text))
 
 
 def _unread(

@@ -15,7 +15,7 @@ from refold.processors.children import known_as
 from refold.processors.definition import Definition
 from refold.processors.effects import Effect
 from refold.processors.instance import Fork, Instance, OpenAction
-from refold.processors.records import Park
+from refold.processors.records import Park, place_of
 from refold.processors.spec import JoinSpec
 from refold.processors.table import CommandType
 from refold.schemas.envelope import Outcome
@@ -66,7 +66,7 @@ def branch_of(instance: Instance, key: str) -> OpenAction | None:
 
 def holds(fork: Fork, key: str) -> bool:
     """Whether the branch with this key is pending."""
-    return _place(fork.pending, _digest(key)) >= 0
+    return place_of(fork.pending, _digest(key), BRANCH_BYTES) >= 0
 
 
 def counted(forks: Iterable[Fork], key: str, outcome: Outcome) -> tuple[Fork, ...]:
@@ -75,7 +75,7 @@ def counted(forks: Iterable[Fork], key: str, outcome: Outcome) -> tuple[Fork, ..
 
 
 def _counted(fork: Fork, digest: bytes, outcome: Outcome) -> Fork:
-    place = _place(fork.pending, digest)
+    place = place_of(fork.pending, digest, BRANCH_BYTES)
     if place < 0:
         return fork
     pending = fork.pending[:place] + fork.pending[place + BRANCH_BYTES :]
@@ -91,12 +91,3 @@ def need_of(join: JoinSpec, fork: Fork) -> int:
 
 def _digest(key: str) -> bytes:
     return blake2b(key.encode(), digest_size=BRANCH_BYTES).digest()
-
-
-def _place(pending: bytes, digest: bytes) -> int:
-    """Where a digest stands, -1 if it does not; never across two others."""
-    at = -1
-    while (at := pending.find(digest, at + 1)) >= 0:
-        if at % BRANCH_BYTES == 0:
-            return at
-    return -1

@@ -13,7 +13,7 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Step
 from refold.processors.forks import BRANCH_BYTES, holds, need_of
 from refold.processors.instance import Fork, Instance
-from refold.processors.records import Park, as_one, fold_time, more_with, park
+from refold.processors.records import Park, fold_time, forgotten, grown, more_with, park
 from refold.processors.spec import JoinSpec
 from refold.processors.triggers import JOINED, MISSED, Joined
 from refold.processors.undoing import undoing
@@ -46,10 +46,7 @@ def join(definition: Definition, before: Instance, event: EventRecord, step: Ste
             now = nested.instance
     except Park as problem:
         return park(definition, before, event, problem.reason)
-    if now is step.instance:
-        return step
-    after = as_one(now, before, event, step.instance.dedup if step.instance else b"")
-    return replace(step, instance=after, effects=tuple(effects))
+    return grown(step, now, before, event, effects)
 
 
 def _decided(definition: Definition, now: Instance) -> Iterator[tuple[JoinSpec, Fork, str]]:
@@ -91,9 +88,7 @@ def _without(
     open_ = [one for one in more.actions if one.type == fork.type and holds(fork, one.key)]
     waiting = {one.key for one in open_ if one.known == "retrying"}
     if waiting:
-        actions = tuple(one for one in more.actions if one.key not in waiting)
-        timers = tuple(one for one in more.timers if one.key not in waiting)
-        working = replace(working, more=more_with(more, actions=actions, timers=timers))
+        working = replace(working, more=forgotten(more, waiting))
     for one in open_:
         if one.key not in waiting:
             working, send = undoing(definition, working, one, at_ms)

@@ -6,13 +6,13 @@ coordinates; nothing is changed in place (P15).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from refold.processors.definition import Definition
-from refold.processors.effects import Step
+from refold.processors.effects import Effect, Step
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, More, Parked
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
@@ -76,6 +76,35 @@ def as_one(instance: Instance, before: Instance, event: EventRecord, dedup: byte
         last_offset=event.offset,
         dedup=dedup,
     )
+
+
+def grown(
+    step: Step, now: Instance, before: Instance, event: EventRecord, effects: Iterable[Effect]
+) -> Step:
+    """A step with what followed from it: one record of the log is one version (`as_one`)."""
+    if now is step.instance:
+        return step
+    after = as_one(now, before, event, b"" if step.instance is None else step.instance.dedup)
+    return replace(step, instance=after, effects=tuple(effects))
+
+
+def forgotten(more: More, keys: Collection[str]) -> More:
+    """`more` without the actions of these keys, nor the timers of their next attempts."""
+    return more_with(
+        more,
+        actions=tuple(one for one in more.actions if one.key not in keys),
+        timers=tuple(one for one in more.timers if one.key not in keys),
+        done=tuple(one for one in more.done if one.key not in keys),
+    )
+
+
+def place_of(entries: bytes, start: bytes, size: int) -> int:
+    """Where an entry that starts so stands among entries of `size` bytes; -1 if none does."""
+    at = -1
+    while (at := entries.find(start, at + 1)) >= 0:
+        if at % size == 0:  # else it lies across two entries by chance
+            return at
+    return -1
 
 
 def more_with(more: More, **changed: Any) -> More:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from refold.processors.spec import Function, Invariant, Policy, Retry, TimerSpec
+from refold.processors.spec import Function, Invariant, Policy, Retry
 from refold.schemas.codec import Codec
 
 
@@ -32,8 +32,6 @@ class Transition:
     invariants: tuple[Invariant, ...]
     """What must hold in the target."""
     needs_step: bool
-    timers: "tuple[TimerSpec, ...]" = ()
-    """What entering the target arms."""
     tends: bool = False
     """True where entering the target may change actions or timers."""
     renews: bool = False

@@ -61,8 +61,6 @@ class Trigger:
     """How people call it."""
     command: type | str | None = None
     """The command, or the child workflow, whose action it reports about."""
-    timer: str = ""
-    """Name of its timer."""
 
 
 def failed(command: type | str) -> type[Failed]:
@@ -134,7 +132,7 @@ def called_of(command: type | str) -> str:
 @cache
 def rung(name: str) -> type[Rung]:
     """The trigger of a state's timer with this name."""
-    made: type[Rung] = _made(Rung, Trigger(f"{TIMER.name}:{name}", f"after({name})", timer=name))
+    made: type[Rung] = _made(Rung, Trigger(f"{TIMER.name}:{name}", f"after({name})"))
     return made
 
 

@@ -17,7 +17,7 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Send, Step
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import compensate_key
-from refold.processors.records import Park, as_one, fold_time, more_with, park, raised
+from refold.processors.records import Park, fold_time, forgotten, grown, more_with, park, raised
 from refold.processors.triggers import UNDONE, Undone
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
@@ -58,10 +58,7 @@ def unwind(definition: Definition, before: Instance | None, event: EventRecord, 
             now = nested.instance
     except Park as problem:
         return park(definition, before, event, problem.reason)
-    if now is step.instance:
-        return step
-    after = as_one(now, before, event, step.instance.dedup if step.instance else b"")
-    return replace(step, instance=after, effects=tuple(effects))
+    return grown(step, now, before, event, effects)
 
 
 def undoing(
@@ -122,11 +119,7 @@ def without_retries(instance: Instance) -> Instance:
     """The record without actions that wait for another attempt: they certainly did nothing."""
     more = instance.more
     waiting = {one.key for one in more.actions if one.known == "retrying" and not one.undoes}
-    if not waiting:
-        return instance
-    actions = tuple(one for one in more.actions if one.key not in waiting)
-    timers = tuple(one for one in more.timers if one.key not in waiting)
-    return replace(instance, more=more_with(more, actions=actions, timers=timers))
+    return replace(instance, more=forgotten(more, waiting)) if waiting else instance
 
 
 def _last(definition: Definition, instance: Instance) -> OpenAction | None:

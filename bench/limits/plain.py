@@ -4,6 +4,7 @@ Law of this module: no import of refold; plain code, fastavro both ways, Python'
 garbage collector. It keeps no dedup memory, checks no key and no schema evolution, and cannot
 recover: it is what the broker, the client and the format cost by themselves. An instance is a
 pair (state, context); `--raised` shows how much of its time is the collector's visits to them.
+One long function on purpose: a call for each event would make the limit slower.
 """
 
 from typing import Any

@@ -3,6 +3,7 @@
 Law of this module: no import of refold. Codecs written out by hand (`bench.limits.codecs`),
 frozen structs that the collector does not visit, raised collector thresholds, headers that do
 not change made once, the time's text made once a batch of the broker.
+One long function on purpose: a call for each event would make the limit slower.
 """
 
 from typing import Any
