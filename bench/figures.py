@@ -85,6 +85,12 @@ FIGURES: Final = (
         *("s", 5, 1),
         higher=False,
     ),
+    Figure(
+        "fanout_p99",
+        "fork into 200 branches through the ledger, 2 a second: event sent → joined, p99",
+        *("ms", 1000, 300),
+        higher=False,
+    ),
     Figure("snapshots", "throughput lost to snapshots", "%", 10, 5, higher=False),
     Figure("memory", "memory of a live instance above its context", "bytes", 1536, 819, False),
     Figure("w1_dataclass", "W1 with frozen dataclasses / plain bare loop", "ratio"),
@@ -95,6 +101,7 @@ FIGURES: Final = (
     Figure("timers_empty", "the same worker with nothing armed", "%", higher=False),
     Figure("w2_p99", "W2, one in flight: a step, p99", "ms", higher=False),
     Figure("w2_plain_p50", "its bare loop, one in flight: a step, p50", "ms", higher=False),
+    Figure("fanout_p50", "fork into 200 branches and join, p50", "ms", higher=False),
     Figure("unknown_p50", "unknown outcomes: half of them settled", "s", higher=False),
     Figure("tricks_plain", "bare loop with every trick / plain bare loop", "ratio"),
     Figure(

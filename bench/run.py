@@ -2,7 +2,7 @@
 
 Two sessions, one after the other unless one is named. `spine`: w1, snapshots, styles, limits,
 neighbour (ratios of interleaved runs), rebuild, latency, takeover, memory. `actions`: w2 (beside
-its bare loop and DBOS), ledger, unknown, timers.
+its bare loop and DBOS), ledger, unknown, timers, fanout.
 Results go to bench/results/figures.json and actions.json, with a table beside each; those of a
 quick or partial session to bench/results/tmp/. A session takes at most 25 minutes, quick about 3:
 a part that would begin later is left out and named.
@@ -21,6 +21,7 @@ from typing import Any
 
 from bench import (
     chains,
+    fanout,
     latency,
     ledger,
     machine,
@@ -50,6 +51,7 @@ PARTS = (
     "ledger",
     "unknown",
     "timers",
+    "fanout",
 )
 """In the order in which they run: those behind neighbour write other events in place of W1's."""
 ACTIONS = PARTS[PARTS.index("w2") :]
@@ -86,10 +88,11 @@ class Size:
     """Of one run of the ledger."""
     unknown: int
     """Outcomes that nobody knows."""
+    forks: int
 
 
-FULL = Size(150_000, 5, 3, 2000, 100_000, 22, 20, 15.0, 8.0, 40_000, 500)
-QUICK = Size(25_000, 1, 1, 500, 20_000, 3, 5, 4.0, 4.0, 10_000, 200)
+FULL = Size(150_000, 5, 3, 2000, 100_000, 22, 20, 15.0, 8.0, 40_000, 500, 120)
+QUICK = Size(25_000, 1, 1, 500, 20_000, 3, 5, 4.0, 4.0, 10_000, 200, 20)
 
 
 class Session:
@@ -247,6 +250,17 @@ class Session:
         self._add("timers_p50", [one.p50_ms for one in taken], faults)
         self._add("timers_rest", [one.rest_percent for one in taken], faults)
         self._add("timers_empty", [one.empty_percent for one in taken], faults)
+
+    def fanout(self) -> None:
+        """Forks into many branches and joins them."""
+        taken = []
+        for number in range(self.size.repeats):
+            one = fanout.measure(self.bench.servers, self.size.forks, LOGS)
+            taken.append(one)
+            self.say(f"fanout {number + 1}/{self.size.repeats}  {one}")
+        faults = [one.fault for one in taken if one.fault]
+        self._add("fanout_p99", [one.p99_ms for one in taken], faults)
+        self._add("fanout_p50", [one.p50_ms for one in taken], faults)
 
     def _add(self, name: str, samples: Sequence[float], faults: Sequence[str]) -> None:
         self.found.append(Found(BY_NAME[name], samples, faults))

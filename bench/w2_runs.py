@@ -58,11 +58,11 @@ class Steps(NamedTuple):
 
 
 @contextmanager
-def place(servers: Servers) -> Iterator[tuple[str, str]]:
-    """Topics of W2 and an empty database for one run: (namespace, dsn)."""
-    namespace = f"w2-{uuid.uuid4().hex[:8]}"
+def place(servers: Servers, workflow: str = w2_wire.WORKFLOW) -> Iterator[tuple[str, str]]:
+    """Topics of a workflow and an empty database for one run: (namespace, dsn)."""
+    namespace = f"{workflow}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    specs = workflow_specs(namespace, "w2", ["w2", w2_wire.ENDS], PARTITIONS)
+    specs = workflow_specs(namespace, workflow, [workflow, w2_wire.ENDS], PARTITIONS)
     create(admin, specs)
     with ExitStack() as stack:
         dsn = servers.new_database()

@@ -134,6 +134,22 @@ def test_the_ids_and_values_of_w2_are_those_of_refold(monkeypatch: pytest.Monkey
     assert did == wire.encode(w2_wire.DID, {"receipt": "receipt-1", "step": 3})
 
 
+def test_the_fan_out_joins_once_when_every_branch_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    from refold.testing.driver import Driver  # noqa: PLC0415
+
+    fan = of_bench(monkeypatch, "fan")
+    driver = Driver(fan.fan)
+    driver.send("f", fan.Asked(200))
+    branches = list(driver.sent)
+    for send in branches:
+        assert driver.state("f") == "forked"
+        driver.done(send, fan.Did(driver.command(send).number))
+
+    assert len(set(driver.keys())) == 201
+    assert [send.type for send in driver.sent[len(branches) :]] == ["Ended"]
+    assert fan.executor.actions["Do"].independent
+
+
 def test_each_part_belongs_to_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
     run = of_bench(monkeypatch, "run")
     parts = [part for parts in run.SESSIONS.values() for part in parts]
