@@ -13,11 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from msgspec.structs import replace
 
 from refold.executors.claiming import Claimer
 from refold.executors.dispatch import Dispatch, Started, lease_of
-from refold.executors.executor import Executor
+from refold.executors.executor import Action, Executor
 from refold.executors.lanes import Lanes
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed, Intent, Place, Planned, Rejected, Status
@@ -28,10 +27,10 @@ from refold.processors.health import BACK
 from refold.processors.keys import COMPENSATE, FORWARD
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.errors import RecordError, ServerError
+from refold.topics.command_reader import CommandReader
 from refold.topics.failures import kafka_error
 from refold.topics.headers import headers_of
 from refold.topics.reading import offset_of
-from refold.topics.records import read_command
 
 _LOG = structlog.get_logger("refold.intake")
 BATCH_RECORDS: Final = 500
@@ -90,6 +89,7 @@ class Intake:
         self._schemas = schemas
         self._dispatch = dispatch
         self._claimer = claimer
+        self._reader = CommandReader()
         self._stopping = Event()
         self._held: list[Message] = []
         """Records that were read and not planned yet."""
@@ -211,7 +211,7 @@ class Intake:
                 partition, offset = message.partition() or 0, offset_of(message)
                 ends[partition] = offset + 1
                 try:
-                    record = read_command(message)
+                    record = self._reader.read(message)
                 except RecordError as error:
                     batch.rejected.append(_rejected(message, error))
                     continue
@@ -226,33 +226,57 @@ class Intake:
         self, batch: Batch, busy: set[tuple[str, str, str]], record: CommandRecord, partition: int
     ) -> None:
         action = self._executor.actions.get(record.type)
-        intent = _intent(record, self._executor.target, partition)
         if action is None:
             self.unhandled[record.type] += 1
             _LOG.error("nobody here handles this command", type=record.type, key=record.key)
-            batch.intents.append(intent)
+            batch.intents.append(self._intent(record, partition, None))
             return
-        intent = replace(
-            intent, target_system=action.system, truth=action.truth.mode,
-            independent=action.independent,
-)  # fmt: skip
-        if record.offset < self._placing.forgotten_below(partition) and intent.truth != Mode.LOCAL:
-            batch.forgotten.append(intent)
+        forgotten = record.offset < self._placing.forgotten_below(partition)
+        if forgotten and action.truth.mode != Mode.LOCAL:
+            batch.forgotten.append(self._intent(record, partition, action))
             return
         instance = (record.tenant, record.workflow, record.instance)
         first = action.independent or instance not in busy
         busy.add(instance)
+        lease_s = 0.0
         try:
             command = self._schemas.decode(action, record.value)
+            twice = record.key in batch.commands
+            if first and not twice and not self._claimer.waiting and self._lanes.take(record.type):
+                lease_s = lease_of(action)
+                batch.commands[record.key] = command
         except RecordError as error:  # the claimer meets it again and says so to the workflow
             _LOG.error("a command cannot be decoded", key=record.key, error=str(error))
-            batch.intents.append(intent)
-            return
-        twice = record.key in batch.commands
-        if first and not twice and not self._claimer.waiting and self._lanes.take(record.type):
-            intent = replace(intent, lease_s=lease_of(action))
-            batch.commands[record.key] = command
-        batch.intents.append(intent)
+        batch.intents.append(self._intent(record, partition, action, lease_s))
+
+    def _intent(
+        self, record: CommandRecord, partition: int, action: Action | None, lease_s: float = 0.0
+    ) -> Intent:
+        """A command as its ledger row; without an action as nobody's who handles it."""
+        target = self._executor.target
+        parts = record.key.split(":")
+        readable = parts[0] == "r1" and len(parts) == 8
+        return Intent(
+            key=record.key,
+            tenant=record.tenant,
+            workflow=record.workflow,
+            instance=record.instance,
+            state=record.state,
+            action=parts[5] if readable else record.type,
+            direction=parts[-1] if parts[-1] in _DIRECTIONS else FORWARD,
+            target=target,
+            target_system=target if action is None else action.system,
+            truth=Mode.NEITHER if action is None else action.truth.mode,
+            type=record.type,
+            request=record.value,
+            attempt=record.attempt,
+            reply_to=record.reply_to,
+            trace=(record.traceparent or b"").decode(),
+            partition=partition,
+            offset=record.offset,
+            independent=action is not None and action.independent,
+            lease_s=lease_s,
+        )
 
     def _begin(self, batch: Batch, planned: Planned, claimed_s: float) -> None:
         """Begin what was claimed with its planning; give back the slots of the rest."""
@@ -307,31 +331,6 @@ class Intake:
         if self.away:
             _LOG.info(BACK, code=self.away)
             self.away = ""
-
-
-def _intent(record: CommandRecord, target: str, partition: int) -> Intent:
-    """A command as its ledger row, as nobody's who handles it."""
-    parts = record.key.split(":")
-    readable = parts[0] == "r1" and len(parts) == 8
-    return Intent(
-        key=record.key,
-        tenant=record.tenant,
-        workflow=record.workflow,
-        instance=record.instance,
-        state=record.state,
-        action=parts[5] if readable else record.type,
-        direction=parts[-1] if parts[-1] in _DIRECTIONS else FORWARD,
-        target=target,
-        target_system=target,
-        truth=Mode.NEITHER,
-        type=record.type,
-        request=record.value,
-        attempt=record.attempt,
-        reply_to=record.reply_to,
-        trace=(record.traceparent or b"").decode(),
-        partition=partition,
-        offset=record.offset,
-    )
 
 
 def _claimed(intent: Intent, epoch: int) -> Claimed:
