@@ -41,6 +41,9 @@ from refold.snapshots.sessions import Connection
 ASK_FIRST_S: Final = 0.25
 ASK_MOST_S: Final = 60.0
 """Pause between two questions about one action: half its age, between these."""
+POLL_SHARE: Final = 0.1
+POLL_MOST_S: Final = 3600.0
+"""Pause between two questions about what was accepted: as declared, or this share of its age."""
 NEVER_S: Final = 3_000_000_000.0
 """No question and no repetition any more: a person decides."""
 CALLS_MOST: Final = 5
@@ -144,7 +147,9 @@ def perform_local(
 
 
 async def asked(claimed: Claimed, action: Action, asking: Awaitable[Any]) -> End:
-    """What the other side says about a call whose outcome is unknown.
+    """What the other side says about a call whose outcome is unknown, or that it has accepted.
+
+    Of what it has accepted only "done" counts: everything else means "not yet".
 
     Args:
         claimed: The row.
@@ -157,15 +162,35 @@ async def asked(claimed: Claimed, action: Action, asking: Awaitable[Any]) -> End
         answer = TimeoutError(f"no answer within {action.deadline_s:g} s")
     if isinstance(answer, Done):
         return End(claimed, succeeded(claimed, answer), Sign.ANSWERED)
+    if claimed.known is Status.IN_FLIGHT:
+        return _not_yet(claimed, action, answer)
     if isinstance(answer, Undone):
         return End(claimed, _undone(claimed, action), Sign.ANSWERED)
+    reason = _untold(answer) or "the other side cannot tell"
+    return End(claimed, unknown(claimed, reason), Sign.DOWN)
+
+
+def _not_yet(claimed: Claimed, action: Action, answer: Any) -> End:
+    """The other side goes on with what it has accepted, or could not be asked about it."""
+    poll_s = action.truth.poll_s if isinstance(action.truth, Queryable) else None
+    pause_s = max(poll_s or ASK_MOST_S, min(POLL_SHARE * claimed.since_s, POLL_MOST_S))
+    ended = Ended(
+        key=claimed.key, epoch=claimed.epoch, attempt=claimed.attempt, status=Status.IN_FLIGHT,
+        reason=bounded_text(_untold(answer)), retry_after_s=pause_s,
+    )  # fmt: skip
+    told = {Undone: Sign.ANSWERED, CannotTell: Sign.NOTHING}
+    return End(claimed, ended, told.get(type(answer), Sign.DOWN))
+
+
+def _untold(answer: Any) -> str:
+    """Why an answer to a question does not tell what happened."""
+    if isinstance(answer, Undone):
+        return ""
     if isinstance(answer, CannotTell):
-        reason = answer.reason
-    elif isinstance(answer, BaseException):  # not asked is not told
-        reason = f"asking: {_said(answer)}"
-    else:
-        reason = f"asked, it answered {answer!r:.80}"
-    return End(claimed, unknown(claimed, reason or "the other side cannot tell"), Sign.DOWN)
+        return answer.reason
+    if isinstance(answer, BaseException):  # not asked is not told
+        return f"asking: {_said(answer)}"
+    return f"asked, it answered {answer!r:.80}"
 
 
 def call_of(claimed: Claimed, action: Action, until_s: float | None = None) -> Call:

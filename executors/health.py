@@ -65,6 +65,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Partition → commands that the log had lost before they were planned."""
     run_out: int
     """Leases that were found run out."""
+    polled: int
+    """Questions about what the other side had accepted."""
     ends: Mapping[str, int]
     """Ends of calls that were recorded, as `<action>/<status>`."""
     away: Mapping[str, str]
@@ -148,6 +150,7 @@ class Health:
             contradictions=self._recorder.contradictions,
             lost={str(each): count for each, count in intake.lost.items()},
             run_out=scanner.run_out,
+            polled=scanner.poller.asked,
             ends=dict(self._recorder.ends),
             away={
                 "commands": intake.away,
@@ -193,6 +196,7 @@ def described(status: Status) -> Iterator[Metric]:
         ("clashes", "Keys that came again with another request.", status.clashes),
         ("contradictions", "Ends against what stands.", status.contradictions),
         ("run_out", "Leases that were found run out.", status.run_out),
+        ("polled", "Questions about what was accepted.", status.polled),
     ):
         yield CounterMetricFamily(f"refold_executor_{name}", text, value=count)
     yield from _labelled(status)

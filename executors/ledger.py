@@ -170,6 +170,43 @@ class Ledger(Book):
         )
         return [_claimed(row) for row in rows]
 
+    def poll(
+        self, target: str, type_: str, most: int, poll_s: float, hold_s: float
+    ) -> list[Claimed]:
+        """Take accepted actions that are to be asked about; nobody else does for `hold_s`.
+
+        Args:
+            target: Whose.
+            type_: Of which command type.
+            most: How many.
+            poll_s: Only those that were called so many seconds ago.
+            hold_s: Seconds.
+        """
+        values = {
+            "target": target, "type": type_, "most": most, "poll_s": poll_s, "hold_s": hold_s,
+        }  # fmt: skip
+        rows = self.runner.run(
+            "taking accepted actions",
+            lambda c: c.execute(self._sql["poll"], values, binary=True).fetchall(),
+        )
+        return [_claimed(row) for row in rows]
+
+    def not_yet(self, told: Sequence[tuple[Claimed, float]]) -> None:
+        """Accepted actions of which the other side says "not yet": asked again after the pause.
+
+        Args:
+            told: Each with seconds.
+        """
+        values = {
+            "key": [each.key for each, _ in told],
+            "epoch": [each.epoch for each, _ in told],
+            "pause_s": [pause_s for _, pause_s in told],
+        }
+        self.runner.run(
+            "noting what is not done yet",
+            lambda c: c.execute(self._sql["not_yet"], values).rowcount,
+        )
+
     def run_out(self, target: str, most: int = BATCH) -> list[Result]:
         """Make actions unknown whose worker did not come back; gives the events that say so."""
 

@@ -39,9 +39,11 @@ class Done:
 class Accepted:
     """The other side has taken it and answers later: through `Ledger.answer`, or when asked.
 
+    It is asked before the deadline where its truth declares `poll_s`.
+
     Args:
         reference: The other side's name for it; what its answer will bear.
-        deadline_s: Seconds after which its truth is learned as the action declares.
+        deadline_s: Seconds after which it is unknown: its truth is learned as declared.
     """
 
     reference: str

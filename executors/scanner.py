@@ -2,7 +2,8 @@
 
 Law of this module: runs in every process, for rows of all of them. A run-out lease means unknown;
 an unknown outcome is cleared up as its action declares, and by nothing else; what nobody can be
-asked about stays and is shown. A scanner that stands still is an alarm.
+asked about stays and is shown. What is accepted is asked about where that is declared
+(`executors.polling`). A scanner that stands still is an alarm.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from refold.executors.executor import Action
 from refold.executors.lanes import Lanes
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed, Standing, Wanted
+from refold.executors.polling import Poller
 from refold.executors.reading import Schemas
 from refold.executors.truth import ByKey, Neither, Queryable, Then
 from refold.schemas.errors import RecordError, ServerError
@@ -99,6 +101,9 @@ class Scanner:
         """Systems that answer again: everything is asked at once, whatever its pause."""
         self._down: set[str] = set()
         """Actions whose system was down at the last scan."""
+        self.poller = Poller(
+            target, actions, ledger, schemas, dispatch, self._circuits, self._learn, ended
+        )
         self._told_s = 0.0
         self._prune_s = monotonic() + PRUNE_S
         self.scanned_s = monotonic()
@@ -144,6 +149,7 @@ class Scanner:
             self._ask()
             self._assume()
             self._repeat()
+        self.poller.once()
         self._tell()
         self._prune()
         self._ledger.scanned(self._target)
@@ -197,17 +203,22 @@ class Scanner:
 
     def _answered(self, end: End) -> None:
         """The other side has said something, or nothing."""
-        action = self._actions[end.claimed.type]
-        circuit = self._circuits[action.system]
         with self._lock:
             self._asking.discard(end.claimed.key)
-        if end.sign is Sign.ANSWERED:
-            if circuit.succeed():
-                self._eager.add(action.system)
-                self._woken.set()
-        else:
-            circuit.fail(end.ended.reason)
+        self._learn(end)
         self._ended(end)
+
+    def _learn(self, end: End) -> None:
+        """What an answer to a question says about who was asked."""
+        system = self._actions[end.claimed.type].system
+        circuit = self._circuits[system]
+        if end.sign is Sign.DOWN:
+            circuit.fail(end.ended.reason)
+        elif end.sign is Sign.NOTHING:
+            circuit.withdraw()
+        elif circuit.succeed():
+            self._eager.add(system)
+            self._woken.set()
 
     def _assume(self) -> None:
         """What is declared to count as done counts as done."""

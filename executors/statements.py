@@ -225,6 +225,27 @@ _TEXT: Final[Mapping[str, str]] = {
         SET not_before = now() + %(hold_s)s * interval '1 second'
         FROM due WHERE a.key = due.key
         RETURNING {_ROW}""",
+    # What was accepted and is not due yet; whoever takes it asks alone while it holds it.
+    "poll": f"""
+        WITH due AS (
+            SELECT key, status, dispatched, first_sent, lost
+            FROM $s.workflow_action
+            WHERE target = %(target)s AND status = 'in_flight' AND type = %(type)s
+              AND reference <> '' AND lease_until > now() AND not_before <= now()
+              AND dispatched <= now() - %(poll_s)s * interval '1 second'
+            ORDER BY not_before LIMIT %(most)s
+            FOR UPDATE SKIP LOCKED)
+        UPDATE $s.workflow_action a
+        SET not_before = now() + %(hold_s)s * interval '1 second'
+        FROM due WHERE a.key = due.key
+        RETURNING {_ROW}""",
+    "not_yet": """
+        UPDATE $s.workflow_action a
+        SET not_before = now() + o.pause_s * interval '1 second'
+        FROM unnest(%(key)s::text[], %(epoch)s::int[], %(pause_s)s::float8[])
+             AS o (key, epoch, pause_s)
+        WHERE a.key = o.key AND a.epoch = o.epoch AND a.status = 'in_flight'
+          AND a.reference <> ''""",
     # Whoever held these has died or hangs: what it did is not known. A local action's transaction
     # has certainly not been committed, for it would have settled the row.
     "run_out": f"""

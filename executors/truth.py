@@ -58,10 +58,13 @@ class Queryable:
             as the call that it asks about, and more than once.
         visible_after_s: Longest time after the end of a call in which it may not yet show what
             it did: "not done" said earlier than that counts as "cannot tell" (P31).
+        poll_s: Of what the other side has only accepted, it is asked each so many seconds, less
+            often the longer it takes; None: not before the deadline.
     """
 
     reconcile: Reconcile
     visible_after_s: float
+    poll_s: float | None = None
     mode: Mode = Mode.QUERYABLE
 
 
@@ -99,6 +102,8 @@ def fault_of(truth: object, deadline_s: float) -> str:
         return "is remembered by the other side for less than one call may take"
     if isinstance(truth, Queryable) and not 0 <= truth.visible_after_s < inf:
         return "needs a visible_after_s of 0 s or more"
+    if isinstance(truth, Queryable) and truth.poll_s is not None and not 0 < truth.poll_s < inf:
+        return "needs a poll_s above 0 s, or none"
     if isinstance(truth, Queryable) and not callable(truth.reconcile):
         return "needs a function that asks the other side"
     return ""

@@ -51,6 +51,10 @@ class Row:
     first_ms: int = -1
     """When it was first called; below 0: never."""
     last_ms: int = -1
+    until_ms: int = 0
+    """Accepted: after this it counts as unknown."""
+    ask_ms: int = 0
+    """Accepted: the other side is asked no sooner."""
     stuck: bool = False
     """Nobody can be asked: it waits for a person."""
 
@@ -150,7 +154,7 @@ class Rehearsal:
         if row.status is Status.PLANNED:
             self._begin(row, action)
         elif row.status is Status.IN_FLIGHT:
-            self._end(row, unknown(self._claimed(row), "accepted, and not answered in time", 0.0))
+            self._poll(row, action)
         elif row.status is Status.UNKNOWN:
             self._clear_up(row, action)
 
@@ -194,12 +198,22 @@ class Rehearsal:
         with self._local.transaction():
             return perform_local(claimed, action, call, command, self._local)
 
+    def _poll(self, row: Row, action: Action) -> None:
+        """Ask about what was accepted, or wait for it no longer."""
+        if self.driver.now_ms >= row.until_ms:
+            self._end(row, unknown(self._claimed(row), "accepted, and not answered in time", 0.0))
+        elif isinstance(action.truth, Queryable) and self.driver.now_ms >= row.ask_ms:
+            self._end(row, self._asked(row, action, action.truth))
+
+    def _asked(self, row: Row, action: Action, truth: Queryable) -> Ended:
+        claimed = self._claimed(row)
+        asking = _asking(truth, self.driver.command(row.send), call_of(claimed, action))
+        return asyncio.run(asked(claimed, action, asking)).ended
+
     def _clear_up(self, row: Row, action: Action) -> None:
         claimed, truth = self._claimed(row), action.truth
         if isinstance(truth, Queryable):
-            command = self.driver.command(row.send)
-            asking = _asking(truth, command, call_of(claimed, action))
-            self._end(row, asyncio.run(asked(claimed, action, asking)).ended)
+            self._end(row, self._asked(row, action, truth))
         elif repeatable(truth, claimed.first_s):
             self._call(row, action)
         elif isinstance(truth, Neither) and truth.then is Then.ASSUME_DONE:
@@ -220,11 +234,22 @@ class Rehearsal:
                 answer=Answer(ended.key, ended.attempt, Outcome(ended.outcome)),
             )
         if row.status is Status.IN_FLIGHT:  # accepted: answered until then, or its truth is asked
-            self._later(row.send.key, ended.until_s)
+            self._accepted(row, ended)
         if row.status is Status.UNKNOWN:
             self._later(row.send.key, max(ended.retry_after_s, 0.001))
         if row.status is Status.PLANNED:  # not let in: somebody may have mended it by then
             self._later(row.send.key, max(ended.retry_after_s, SHUT_FIRST_S))
+
+    def _accepted(self, row: Row, ended: Ended) -> None:
+        """It is answered until its deadline; asked about meanwhile where that is declared."""
+        now_ms, truth = self.driver.now_ms, self.executor.actions[row.send.type].truth
+        if ended.until_s:
+            row.until_ms = now_ms + round(ended.until_s * 1000)
+            self._later(row.send.key, ended.until_s)
+        if isinstance(truth, Queryable) and truth.poll_s is not None:
+            pause_s = ended.retry_after_s or truth.poll_s
+            row.ask_ms = now_ms + round(pause_s * 1000)
+            self._later(row.send.key, pause_s)
 
     def _claimed(self, row: Row) -> Claimed:
         send, now_ms = row.send, self.driver.now_ms

@@ -34,8 +34,8 @@ from refold.testing.world_server import RemoteWorld
 DEADLINE_S = 2.0
 VISIBLE_AFTER_S = 1.0
 DAY_S = 86_400.0
-ACCEPTED_S = 5.0
-"""So long may a system take over what it has only accepted; then it is asked."""
+ACCEPTED_S, POLL_S = 60.0, 1.0
+"""So long may a system take over what it has only accepted; meanwhile it is asked so often."""
 
 Told = Callable[[str], Event | None]
 """The event that tells of a reference; None: that it is done is enough."""
@@ -90,7 +90,7 @@ def asking(system: System, told: Told) -> Queryable:
                 return Undone()
         return CannotTell()
 
-    return Queryable(reconcile, visible_after_s=VISIBLE_AFTER_S)
+    return Queryable(reconcile, visible_after_s=VISIBLE_AFTER_S, poll_s=POLL_S)
 
 
 travel = executor_of(RemoteWorld(os.environ.get("TRAVEL_WORLD", "http://127.0.0.1:8099")))

@@ -58,6 +58,7 @@ def test_an_action_without_a_truth_mode_does_not_register() -> None:
     [
         (ByKey(remembers_s=5), {}, "remembered by the other side for less"),
         (Queryable(lambda *_: Undone(), -1), {}, "visible_after_s"),
+        (Queryable(lambda *_: Undone(), 0, poll_s=0.0), {}, "poll_s"),
         (Neither(), {"deadline_s": 0.0}, "deadline"),
         (Neither(), {"concurrency": 0}, "concurrency"),
     ],

@@ -62,7 +62,7 @@ WORLD = {
     "bank": msgspec.structs.replace(BAD, accepts=0.3, answers_after_s=0.3, twice=0.3),
 }
 UNHEARD = 0.2
-"""Share of the bank's later answers that nobody hears: they are asked for at their deadline."""
+"""Share of the bank's later answers that nobody hears: they are asked for."""
 
 
 @dataclass(slots=True)

@@ -138,6 +138,41 @@ def test_questions_come_more_and_more_seldom() -> None:
     assert pauses == [0.25, 0.5, 5.0, 60.0]
 
 
+def poll(answer: Any, **row: Any) -> Any:
+    """What an answer about an accepted action means; the action is polled each 20 s."""
+
+    async def said() -> Any:
+        return answer
+
+    act = action(lambda *_: None, Queryable(lambda *_: Undone(), 0.0, poll_s=20.0))
+    return asyncio.run(asked(claimed(known=Status.IN_FLIGHT, **row), act, said()))
+
+
+@pytest.mark.parametrize(
+    ("answer", "sign"),
+    [
+        (Undone(), Sign.ANSWERED),
+        (CannotTell("it is open still"), Sign.NOTHING),
+        (ConnectionError("down"), Sign.DOWN),
+        ("a bug", Sign.DOWN),
+    ],
+)
+def test_of_what_was_accepted_everything_but_done_means_not_yet(answer: Any, sign: Sign) -> None:
+    end = poll(answer, since_s=5.0)
+    assert (end.ended.status, end.ended.event_id, end.sign) == (Status.IN_FLIGHT, "", sign)
+
+
+def test_what_was_accepted_and_is_done_is_told() -> None:
+    end = poll(Done(Paid("r")))
+    assert (end.ended.status, end.ended.outcome) == (Status.SUCCEEDED, "succeeded")
+
+
+def test_polls_come_as_declared_and_more_seldom_with_age() -> None:
+    ages_s = (0.0, 100.0, 1_000.0, 86_400.0)
+    pauses = [poll(Undone(), since_s=age_s).ended.retry_after_s for age_s in ages_s]
+    assert pauses == [20.0, 20.0, 100.0, 3600.0]
+
+
 def test_no_answer_in_time_is_a_sign_that_the_system_is_down_and_a_bug_is_none() -> None:
     assert overdue(claimed(), 2.0).sign is Sign.DOWN
 

@@ -195,6 +195,33 @@ def test_what_is_accepted_is_asked_for_at_its_deadline_and_not_before() -> None:
     assert made.state("t") == "confirming"
 
 
+def test_what_is_accepted_is_asked_about_before_its_deadline_where_that_is_declared() -> None:
+    asked: list[int] = []
+
+    def reconcile(_: Any, __: Any) -> Any:
+        asked.append((made.now_ms - begun_ms) // 1000)
+        return Done(Paid("r")) if len(asked) == 4 else Undone()
+
+    accepted, truth = Accepted("ref", 3600), Queryable(reconcile, 0, poll_s=20)
+    made, run, called = acting(lambda _, __: accepted, truth)
+    begun_ms = made.now_ms
+    run.run()
+    assert made.state("t") == "done"
+    assert asked == [20, 40, 60, 80]
+    assert called.count("Pay") == 1
+    assert made.instance("t").context.doubts == 0
+
+
+def test_what_is_polled_in_vain_is_unknown_at_its_deadline_as_without_polls() -> None:
+    truth = Queryable(lambda _, __: Undone(), 0, poll_s=20)
+    made, run, called = acting(lambda _, __: Accepted("ref", 60), truth)
+    run.run(timedelta(seconds=59))
+    assert made.instance("t").context.doubts == 0
+    run.run(timedelta(minutes=1))
+    assert made.instance("t").context.doubts == 1
+    assert called.count("Pay") == 2  # it has not done it: tried again
+
+
 def test_an_action_of_unknown_outcome_is_settled_before_it_is_undone() -> None:
     made, run, called = acting(lost_once(), Queryable(lambda _, __: Done(Paid("r")), 0))
     made.pass_ms(1)
