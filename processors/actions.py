@@ -26,6 +26,7 @@ from refold.processors.records import (
     remembered,
 )
 from refold.processors.spec import Late, Retry
+from refold.processors.triggers import MISSED
 from refold.processors.undoing import undoing
 from refold.schemas.envelope import Answer, EventRecord, Outcome, derived_id
 from refold.schemas.errors import Code
@@ -37,10 +38,20 @@ _SAID: Final = {
 }  # fmt: skip
 
 
-def answered(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+def answered(
+    definition: Definition, instance: Instance, event: EventRecord, data: Any, *,
+    again: bool = False,
+) -> Step:  # fmt: skip
     """Judge an event of the user's that answers an action: the action ends, the graph moves.
 
     Where the graph has nothing for it in this state, the action has ended all the same.
+
+    Args:
+        definition: The instance's.
+        instance: Its record, not parked.
+        event: The record.
+        data: Its decoded value; None when no state of the definition knows the type.
+        again: True in a redrive: an undoing that was refused is tried once more.
     """
     found = _open(instance, event.answer)
     if found is None or event.answer is None or event.answer.outcome is Outcome.UNKNOWN:
@@ -51,6 +62,8 @@ def answered(definition: Definition, instance: Instance, event: EventRecord, dat
     step = advance(definition, working, event, data)
     if step.verdict is Verdict.PARKED and step.reason is not None:
         return park(definition, instance, event, step.reason)
+    if found.undoes and event.answer.outcome is Outcome.FAILED:
+        return _refused(definition, instance, event, step, found, again=again)
     if step.verdict is Verdict.LATE:
         return _regretted(definition, instance, event, step, found)
     if step.verdict is Verdict.REFUSED:
@@ -58,6 +71,20 @@ def answered(definition: Definition, instance: Instance, event: EventRecord, dat
         kept = replace(step, instance=instance)
         return kept if stale else noted(definition, working, event, "answer")
     return step
+
+
+def _refused(
+    definition: Definition, before: Instance, event: EventRecord, step: Step, found: OpenAction, *,
+    again: bool,
+) -> Step:  # fmt: skip
+    """The other side refuses an undoing: the graph goes its way for that, or a person is asked."""
+    if step.verdict is Verdict.REFUSED and step.reason and step.reason.code is Code.STALE:
+        return replace(step, instance=before)
+    if step.verdict is Verdict.APPLIED and _went_on(definition, found, step):
+        return step
+    if again:
+        return _tried(definition, before, event, found)
+    return park(definition, before, event, _for_good(found, "refused:", event.type))
 
 
 def _regretted(
@@ -136,21 +163,26 @@ def _triggered(
     event: EventRecord,
     found: OpenAction,
     report: Any,
+    otherwise: Step | None = None,
 ) -> Step:
     """Take the transition that a graph has for a report about an action, if it has one."""
     name = f"{event.type}:{found.type}"
-    return _moved(definition, working, before, event, name, report)
+    return _moved(definition, working, before, event, name, report, otherwise)
 
 
 def closed(definition: Definition, more: More, found: OpenAction, outcome: Outcome) -> More:
     """What is left when an action has ended; one that was done may have to be undone."""
     ended = {found.key}
-    if found.undoes and outcome is Outcome.SUCCEEDED:  # what it undid has ended as well
+    if found.undoes:  # what it undid has ended as well; or stands, and the graph has taken it so
         ended.add(found.undoes)
     left = forgotten(more, ended)
-    undone = any(one.undoes == found.key for one in left.actions)
     undoable = definition.by_name[found.type].compensate is not None
-    if outcome is Outcome.SUCCEEDED and undoable and not found.undoes and not undone:
+    if (
+        outcome is Outcome.SUCCEEDED
+        and undoable
+        and not found.undoes
+        and not _is_undone(left, found)
+    ):
         left = more_with(left, done=(*left.done, replace(found, known="")))
     forks = counted(more.forks, found.key, outcome) if more.forks else ()
     return more_with(left, forks=forks) if forks else left
@@ -171,15 +203,17 @@ def _moved(
     event: EventRecord,
     name: str,
     data: Any,
+    otherwise: Step | None = None,
 ) -> Step:
+    """Take a transition of the graph; where it has none, or no guard holds: `otherwise`."""
     cell = definition.table[working.state].get(name)
     if cell is None or working.more.ended:
-        return noted(definition, working, event, "noted")
+        return otherwise or noted(definition, working, event, "noted")
     step = advance(definition, working, event, data, name)
     if step.verdict is Verdict.PARKED and step.reason is not None:
         return park(definition, before, event, step.reason)
     if step.verdict is Verdict.REFUSED:
-        return noted(definition, working, event, "noted")
+        return otherwise or noted(definition, working, event, "noted")
     return step
 
 
@@ -192,9 +226,6 @@ def _failed(
     *,
     again: bool,
 ) -> Step:
-    branch = any(holds(one, found.key) for one in instance.more.forks)
-    if again and found.value:  # a light branch has nothing to be sent again
-        return _tried(definition, instance, event, found)
     at_ms = fold_time(instance, event)
     due_ms = _next_ms(definition.by_name[found.type].retry, found, report, at_ms)
     if due_ms is not None and _wanted(definition, instance, found):
@@ -203,31 +234,60 @@ def _failed(
         more = _with(instance.more, replace(found, known="retrying"))
         more = more_with(more, timers=(*more.timers, timer))
         return noted(definition, replace(instance, more=more), event, "retry")
-    name = f"{event.type}:{found.type}"
-    handled = name in definition.table[instance.state]
-    forgotten = instance.more.ended or instance.state in definition.finals
-    passes = handled or forgotten or branch or instance.state in definition.undoing
-    if found.undoes or not passes:
-        return park(definition, instance, event, _for_good(found, report))
+    otherwise = None
+    if found.undoes or not _passes(definition, instance, found, again=again):
+        if again and found.value:  # a light branch has nothing to be sent again
+            otherwise = _tried(definition, instance, event, found)
+        else:
+            reason = _for_good(found, report.code, report.text)
+            otherwise = park(definition, instance, event, reason)
     more = closed(definition, instance.more, found, Outcome.FAILED)
-    return _triggered(definition, replace(instance, more=more), instance, event, found, report)
+    working = replace(instance, more=more)
+    step = _triggered(definition, working, instance, event, found, report, otherwise)
+    return step if otherwise is None or _went_on(definition, found, step) else otherwise
+
+
+def _went_on(definition: Definition, found: OpenAction, step: Step) -> bool:
+    """Whether a failure led on: an undoing that failed must not leave its instance undoing."""
+    state = "" if step.instance is None else step.instance.state
+    return not found.undoes or state not in definition.undoing
+
+
+def _passes(definition: Definition, instance: Instance, found: OpenAction, *, again: bool) -> bool:
+    """Whether an action may fail for good where its state has no way for that: it is being undone,
+    nobody waits for it any more, or a join counts it. In a redrive one that counts towards a join
+    without a way is tried once more.
+    """
+    state = instance.state
+    over = bool(instance.more.ended) or state in definition.finals or state in definition.undoing
+    if over or _is_undone(instance.more, found):
+        return True
+    fork = next((one for one in instance.more.forks if holds(one, found.key)), None)
+    if fork is None:
+        return False
+    return not again or not found.value or f"{MISSED}:{fork.type}" in definition.table[state]
+
+
+def _is_undone(more: More, found: OpenAction) -> bool:
+    """Whether its undoing is asked for already: the executor settles the two together (P33)."""
+    return any(one.undoes == found.key for one in more.actions)
 
 
 def _wanted(definition: Definition, instance: Instance, found: OpenAction) -> bool:
     """Whether anybody waits for another attempt: after the end only what the end itself asked for.
 
     A payment is not tried again when its order has expired; the mail that says so is, and so is
-    an undoing.
+    an undoing. What is being undone is not: the undoing could have been confirmed before it.
     """
-    if instance.more.ended:
+    if instance.more.ended or _is_undone(instance.more, found):
         return False
     over = instance.state in definition.finals
     return not over or found.state == instance.state or bool(found.undoes)
 
 
-def _for_good(found: OpenAction, report: Failed) -> Reason:
+def _for_good(found: OpenAction, code: str, text: str) -> Reason:
     """Why an instance waits for a person, and what stands undone."""
-    after = f"after attempt {found.attempt}: {report.code} {report.text}"
+    after = f"after attempt {found.attempt}: {code} {text}"
     if found.undoes:
         text = f"{found.type} did not undo what {found.undoes} did, {after}"
         return Reason(Code.COMPENSATION_FAILED, bounded_text(text))

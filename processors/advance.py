@@ -57,7 +57,8 @@ def advance(
         data: Its decoded value; None when no state of the definition knows the type.
         name: Row of the table; the event's type unless a trigger is meant.
     """
-    if event.expected_state is not None or event.expected_version is not None:
+    expects = event.expected_state is not None or event.expected_version is not None
+    if expects and name is None:  # a trigger follows from an event whose expectation has held
         stale = _stale(instance, event)
         if stale is not None:
             return refuse(instance, Code.STALE, stale)

@@ -12,7 +12,7 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Send
 from refold.processors.forks import forked, light_types
 from refold.processors.instance import Instance, More, OpenAction, Timer
-from refold.processors.records import Park, more_with, raised
+from refold.processors.records import Park, between_attempts, forgotten, more_with, raised
 from refold.processors.spec import TimerSpec
 from refold.schemas.envelope import EventRecord, derived_id
 from refold.schemas.errors import Code
@@ -46,6 +46,8 @@ def entered(
         Park: LIMIT_REACHED, too many actions; REDUCER_RAISED, a duration cannot be told.
     """
     more = instance.more
+    if state in definition.finals:  # after the end nothing is tried again that it did not ask for
+        more = forgotten(more, between_attempts(more))
     actions = opened(definition, more, effects, at_ms, state)
     timers = tuple(one for one in more.timers if one.key)  # those of the state before are dead
     if state in definition.timers:

@@ -31,7 +31,6 @@ from refold.processors.records import (
     remapped,
     remembered,
 )
-from refold.processors.undoing import without_retries
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -93,7 +92,7 @@ def _judged(
     elif event.type in ENGINE:
         step = reported(definition, instance, event, data, again=again)
     else:
-        step = answered(definition, instance, event, data)
+        step = answered(definition, instance, event, data, again=again)
     if not definition.simple or instance.more.owed:
         step = follow(definition, instance, event, step)
     return settle(definition, instance, event, step) if instance.more.deferred else step
@@ -286,9 +285,9 @@ def terminate(
     if instance is None:
         return refuse(None, Code.NO_TRANSITION, "there is no such instance to terminate")
     name = order_name(instance, event)
-    if instance.more.ended:
-        return Step(Verdict.ALREADY, remembered(definition, instance, event), transition=name)
     parked = instance.more.parked
+    if instance.more.ended and parked is None:
+        return Step(Verdict.ALREADY, remembered(definition, instance, event), transition=name)
     if parked is None and instance.state in definition.finals:
         return Step(Verdict.LATE, remembered(definition, instance, event), transition=name)
     ended = bounded_text(order.reason) or "no reason given"
@@ -296,7 +295,7 @@ def terminate(
     queued = () if parked is None else parked.queue
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
-                   actions=without_retries(instance).more.actions,
+                   actions=tuple(one for one in instance.more.actions if one.known != "retrying"),
                    parent=instance.more.parent, owed=instance.more.owed,
                    renewed=instance.more.renewed,
                    renewed_offset=instance.more.renewed_offset)  # fmt: skip

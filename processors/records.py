@@ -98,6 +98,11 @@ def forgotten(more: More, keys: Collection[str]) -> More:
     )
 
 
+def between_attempts(more: More) -> set[str]:
+    """Keys of forward actions that wait for another attempt: they certainly did nothing."""
+    return {one.key for one in more.actions if one.known == "retrying" and not one.undoes}
+
+
 def place_of(entries: bytes, start: bytes, size: int) -> int:
     """Where an entry that starts so stands among entries of `size` bytes; -1 if none does."""
     at = -1

@@ -56,11 +56,11 @@ class Statuses(Protocol):
 
 
 def run_status(definition: Statuses, instance: Instance) -> RunStatus:
-    """Derive what the instance is doing: an operator's end, parking, a retry, then its state."""
+    """Derive what the instance is doing: parking, an operator's end, a retry, then its state."""
+    if instance.more.parked is not None:  # an undoing may still fail after an operator's end
+        return RunStatus.PARKED
     if instance.more.ended:
         return RunStatus.TERMINATED
-    if instance.more.parked is not None:
-        return RunStatus.PARKED
     if instance.more.actions and any(one.known == "retrying" for one in instance.more.actions):
         return RunStatus.RETRYING
     return definition.statuses.get(instance.state, RunStatus.RUNNING)

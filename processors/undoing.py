@@ -17,7 +17,16 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Send, Step
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import compensate_key
-from refold.processors.records import Park, fold_time, forgotten, grown, more_with, park, raised
+from refold.processors.records import (
+    Park,
+    between_attempts,
+    fold_time,
+    forgotten,
+    grown,
+    more_with,
+    park,
+    raised,
+)
 from refold.processors.triggers import UNDONE, Undone
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
@@ -118,7 +127,7 @@ def _under_way(instance: Instance) -> bool:
 def without_retries(instance: Instance) -> Instance:
     """The record without actions that wait for another attempt: they certainly did nothing."""
     more = instance.more
-    waiting = {one.key for one in more.actions if one.known == "retrying" and not one.undoes}
+    waiting = between_attempts(more)
     return replace(instance, more=forgotten(more, waiting)) if waiting else instance
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from tests.unit.processors.trips import (
+    BookHotel,
     Cancelled,
     HotelBooked,
     HotelFull,
@@ -17,7 +18,17 @@ from tests.unit.processors.trips import (
     types,
 )
 
-from refold import ANY, Command, DefinitionError, Event, Late, Retry, RunStatus, StateGraph
+from refold import (
+    ANY,
+    Command,
+    DefinitionError,
+    Event,
+    Late,
+    Retry,
+    RunStatus,
+    StateGraph,
+    failed,
+)
 from refold.processors.keys import compensate_key
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -229,6 +240,49 @@ def test_what_nobody_waits_for_any_more_is_not_tried_again_after_the_end() -> No
     assert made.instance("t").more.actions == ()
     assert made.instance("t").more.due_ms is None
     checked(made)
+
+
+def test_an_attempt_that_waits_when_the_end_comes_is_not_made() -> None:
+    one = graph()
+    one.on("paying", HotelFull, to="closed")
+    one.final("closed", late={ANY: Late.RECORD})
+    made = Driver(one, tenant="acme")
+    made.failed(paying(made))
+    assert made.status("t") is RunStatus.RETRYING
+    made.send("t", HotelFull())
+    assert (made.status("t"), made.instance("t").more.timers) == (RunStatus.COMPLETED, ())
+    made.pass_time(timedelta(hours=1))
+    assert types(made).count("Pay") == 1
+    checked(made)
+
+
+def test_a_failure_for_which_no_guard_holds_parks() -> None:
+    one = graph()
+    one.on("booking", failed(BookHotel), to="undoing", guard=lambda trip, _: trip.price < 0)
+    made = Driver(one, tenant="acme")
+    made.send("t", Ordered(300))
+    step = made.failed(last(made))
+    assert step.reason is not None
+    assert step.reason.code is Code.ACTION_FAILED
+    checked(made)
+
+
+def test_a_redrive_tries_again_only_what_parked_and_not_what_the_graph_has_a_way_for() -> None:
+    one, two = graph(), graph(2)
+    one.on("paying", HotelFull)(broken)
+    two.on("paying", HotelFull)
+    made = Driver([one, two], tenant="acme", active=1)
+    pay = paying(made)
+    made.send("t", HotelFull())
+    made.failed(pay, retry=False)  # queues behind it
+    made.redrive("t", version=2)
+    assert made.state("t") == "undoing"
+    assert types(made).count("Pay") == 1
+    checked(made)
+
+
+def broken(_: Trip, __: HotelFull) -> Trip:
+    raise ValueError("broken")
 
 
 def test_what_the_end_itself_asks_for_is_tried_again() -> None:

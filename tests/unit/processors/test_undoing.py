@@ -18,7 +18,7 @@ from tests.unit.processors.trips import (
     types,
 )
 
-from refold import Command, DefinitionError, RunStatus
+from refold import Command, DefinitionError, RunStatus, failed
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.testing.driver import Driver
@@ -113,6 +113,103 @@ def test_an_undoing_that_fails_is_tried_again_and_parks_when_it_fails_for_good()
     assert (last(made).type, last(made).attempt) == ("CancelHotel", 3)
     made.done(last(made))
     assert made.state("t") == "undone"
+    checked(made)
+
+
+def undoing_hotel(made: Driver) -> None:
+    """Brings trip `t` to where nothing but the hotel's undoing is on its way."""
+    made.send("t", Ordered(300))
+    made.done(last(made), HotelBooked("12"))
+    made.send("t", Cancelled())
+    made.done(last(made))
+
+
+def test_what_is_being_undone_is_not_tried_again() -> None:
+    made = driver()
+    pay = paying(made)
+    made.send("t", Cancelled())
+    made.failed(pay)  # curable, and its undoing is asked for already
+    made.pass_time(timedelta(hours=1))
+    assert types(made)[2:] == ["Refund"]
+    made.done(last(made))
+    made.done(last(made))
+    assert made.state("t") == "undone"
+    checked(made)
+
+
+def test_an_undoing_that_the_other_side_refuses_parks_and_a_redrive_tries_it_once_more() -> None:
+    made = driver()
+    undoing_hotel(made)
+    step = made.declined(last(made), HotelFull())
+    assert step.reason is not None
+    assert step.reason.code is Code.COMPENSATION_FAILED
+    assert made.sent[0].key in step.reason.text
+    assert types(made).count("CancelHotel") == 1
+    made.redrive("t")
+    assert (last(made).type, last(made).attempt) == ("CancelHotel", 2)
+    made.done(last(made))
+    assert made.state("t") == "undone"
+    checked(made)
+
+
+@pytest.mark.parametrize("how", ["refused", "failed"])
+def test_a_graph_may_have_a_way_for_what_cannot_be_undone(how: str) -> None:
+    one = graph()
+    one.on("undoing", HotelFull, to="desk")
+    one.on("undoing", failed(CancelHotel), to="desk")
+    one.on("desk", Cancelled, to="undoing")
+    made = Driver(one, tenant="acme")
+    undoing_hotel(made)
+    if how == "refused":
+        made.declined(last(made), HotelFull())
+    else:
+        made.failed(last(made), retry=False)
+    assert (made.state("t"), made.instance("t").more.actions) == ("desk", ())
+    made.send("t", Cancelled())  # what the graph has taken as standing is not asked for again
+    assert made.state("t") == "undone"
+    assert types(made).count("CancelHotel") == 1
+    checked(made)
+
+
+def test_a_way_that_stays_where_it_undoes_is_none() -> None:
+    one = graph()
+    one.on("undoing", HotelFull)
+    made = Driver(one, tenant="acme")
+    undoing_hotel(made)
+    step = made.declined(last(made), HotelFull())
+    assert step.reason is not None
+    assert step.reason.code is Code.COMPENSATION_FAILED
+    checked(made)
+
+
+def test_an_expectation_is_about_the_event_and_not_about_what_follows_from_it() -> None:
+    one = graph()
+    one.on("new", Cancelled, to="undoing")
+    made = Driver(one, tenant="acme")
+    made.send("t", Cancelled(), expected_state="new", expected_version=0)
+    assert made.state("t") == "undone"  # nothing to undo: it goes on in the same step
+    checked(made)
+
+
+def test_an_undoing_that_fails_after_an_operators_end_is_shown_and_ended_again() -> None:
+    made = driver()
+    undoing_hotel(made)
+    made.terminate("t")
+    made.failed(last(made))
+    assert made.status("t") is RunStatus.PARKED
+    made.terminate("t", "a person has called the hotel")
+    assert made.status("t") is RunStatus.TERMINATED
+    assert made.instance("t").more.parked is None
+    checked(made)
+
+
+def test_an_operators_end_leaves_no_attempt_that_nobody_makes() -> None:
+    made = driver()
+    undoing_hotel(made)
+    made.failed(last(made))
+    assert made.status("t") is RunStatus.RETRYING
+    made.terminate("t")
+    assert (made.instance("t").more.actions, made.instance("t").more.timers) == ((), ())
     checked(made)
 
 
