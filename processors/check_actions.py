@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from refold.processors.sends import command_types, sent_types
 from refold.processors.spec import CommandSpec, Spec
-from refold.processors.triggers import trigger_of
+from refold.processors.triggers import UNDONE_TRIGGER, trigger_of
 from refold.processors.wrong import wrong
 from refold.schemas.limits import name_fault
 
@@ -100,6 +100,20 @@ def _undoing(spec: Spec) -> None:
                 "Declare command(…, compensate=…), or child(…, cancel=…), for what is to be undone."
             )
             raise wrong(spec, f"state {state!r} undoes, and no command can be undone", cure)
+    _ends_undoing(spec)
+
+
+def _ends_undoing(spec: Spec) -> None:
+    """Where everything is undone, the way leads out of what undoes."""
+    ways = {rule.state: rule.to for rule in spec.rules if rule.event is UNDONE_TRIGGER}
+    for state in spec.undoing:
+        seen, at = {state}, ways.get(state)
+        while at is not None and at in ways:
+            if at in seen:
+                what = f"undo leads from state {state!r} back to state {at!r} for ever"
+                raise wrong(spec, what, "Give to= a state that does not undo.", state=state)
+            seen.add(at)
+            at = ways[at]
 
 
 def _target(spec: Spec, command: CommandSpec | None) -> str:

@@ -23,7 +23,7 @@ from refold.schemas.verdicts import Reason, Verdict
 
 
 def join(definition: Definition, before: Instance, event: EventRecord, step: Step) -> Step:
-    """Take the transitions of joins that are decided after a step.
+    """Take the transition of the first join that is decided after a step.
 
     Args:
         definition: The instance's.
@@ -31,22 +31,20 @@ def join(definition: Definition, before: Instance, event: EventRecord, step: Ste
         event: The record.
         step: What it decided, not parked.
     """
-    now, effects = step.instance, list(step.effects)
-    if now is None:
+    now = step.instance
+    found = None if now is None else next(_decided(definition, now), None)
+    if now is None or found is None:
         return step
+    each, fork, name = found
     try:
-        while (found := next(_decided(definition, now), None)) is not None:
-            each, fork, name = found
-            nested, wanted = _fired(definition, now, event, each, fork, name)
-            if nested.verdict is not Verdict.APPLIED or nested.instance is None:
-                reason = nested.reason or _short(now.state, each, fork)
-                return park(definition, before, event, reason)
-            effects += wanted
-            effects += nested.effects
-            now = nested.instance
+        nested, wanted = _fired(definition, now, event, each, fork, name)
     except Park as problem:
         return park(definition, before, event, problem.reason)
-    return grown(step, now, before, event, effects)
+    if nested.verdict is not Verdict.APPLIED or nested.instance is None:
+        reason = nested.reason or _short(now.state, each, fork)
+        return park(definition, before, event, reason)
+    effects = (*step.effects, *wanted, *nested.effects)
+    return grown(step, nested.instance, before, event, effects)
 
 
 def _decided(definition: Definition, now: Instance) -> Iterator[tuple[JoinSpec, Fork, str]]:

@@ -37,7 +37,7 @@ _ENTERING: Final = frozenset({Verdict.APPLIED, Verdict.LATE})
 
 
 def unwind(definition: Definition, before: Instance | None, event: EventRecord, step: Step) -> Step:
-    """In a state that undoes, ask for the next undoing, or go on when nothing is left.
+    """In a state that undoes, ask for the next undoing, or go on where nothing is left.
 
     Args:
         definition: The instance's, with such states.
@@ -48,26 +48,21 @@ def unwind(definition: Definition, before: Instance | None, event: EventRecord, 
     now = step.instance
     if now is None or now is before or now.state not in definition.undoing:
         return step
-    if step.verdict not in _ENTERING or now.more.ended:
+    if step.verdict not in _ENTERING or now.more.ended or _under_way(now):
         return step
     before = definition.blank(event) if before is None else before
-    effects = list(step.effects)
+    now = without_retries(now)
+    last = _last(definition, now)
+    if last is None:
+        nested = advance(definition, now, event, Undone(), UNDONE)
+        if nested.verdict is not Verdict.APPLIED or nested.instance is None:
+            return _unmoved(definition, before, event, nested.reason)
+        return grown(step, nested.instance, before, event, (*step.effects, *nested.effects))
     try:
-        while now.state in definition.undoing and not _under_way(now):
-            now = without_retries(now)
-            last = _last(definition, now)
-            if last is not None:
-                now, send = undoing(definition, now, last, fold_time(now, event))
-                effects.append(send)
-                break
-            nested = advance(definition, now, event, Undone(), UNDONE)
-            if nested.verdict is not Verdict.APPLIED or nested.instance is None:
-                return _unmoved(definition, before, event, nested.reason)
-            effects.extend(nested.effects)
-            now = nested.instance
+        now, send = undoing(definition, now, last, fold_time(now, event))
     except Park as problem:
         return park(definition, before, event, problem.reason)
-    return grown(step, now, before, event, effects)
+    return grown(step, now, before, event, (*step.effects, send))
 
 
 def undoing(

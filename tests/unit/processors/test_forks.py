@@ -355,6 +355,64 @@ def test_a_fan_out_of_ten_thousand_costs_eight_bytes_a_branch_and_shrinks() -> N
     assert beside() < 1_000
 
 
+def none(_: Search, __: Event) -> list[Look]:
+    return []
+
+
+def first_time(ctx: Search, _: Event) -> list[Look]:
+    return [Look("a")] if ctx.counts else []
+
+
+def tell(ctx: Search, _: Event) -> Tell:
+    return Tell(f"{len(ctx.counts)} times")
+
+
+def round_and_round(send: Callable[[Search, Event], list[Look]], **limits: object) -> Graph:
+    """A join that leads back to its own state."""
+    graph = StateGraph("search", version=1, context=Search, initial="new", tenant="acme",
+                       limits=Limits(**limits))  # type: ignore[arg-type]  # fmt: skip
+    graph.command(Look, target="world", each="branch")
+    graph.on("new", Forked, to="looking")
+    graph.enter("looking", send)
+    graph.join("looking", Look, to="looking")(lambda ctx, _: replace(ctx, counts=(1,)))
+    graph.on("looking", Again, to="found")
+    graph.final("found", late={ANY: Late.RECORD})
+    return graph
+
+
+@pytest.mark.parametrize("limits", [{}, {"transitions": None, "unchanged": None}])
+def test_what_follows_from_itself_for_ever_parks_whatever_the_limits(
+    limits: dict[str, object],
+) -> None:
+    driver = Driver(round_and_round(none, **limits), tenant="acme")
+    step = driver.send("s", Forked(()))
+    assert step.reason is not None
+    assert (step.reason.code, driver.sent) == (Code.LIMIT_REACHED, [])
+    checked(driver)
+
+
+def test_a_limit_leads_where_it_says_also_from_what_follows_from_itself() -> None:
+    driver = Driver(round_and_round(none, over="found"), tenant="acme")
+    driver.send("s", Forked(()))
+    assert driver.state("s") == "found"
+    checked(driver)
+
+
+def test_a_state_that_one_event_enters_twice_sends_nothing_under_one_key_twice() -> None:
+    graph = round_and_round(first_time)
+    driver = Driver(graph, tenant="acme")
+    driver.send("s", Forked(()))
+    assert [send.action for send in driver.sent] == ["Look.a"]
+    graph = round_and_round(first_time)
+    graph.enter("looking", tell)  # its text is another one the second time
+    driver = Driver(graph, tenant="acme")
+    step = driver.send("s", Forked(()))
+    assert step.reason is not None
+    assert (step.reason.code, driver.sent) == (Code.COMMAND_INVALID, [])
+    assert "entered twice by one event" in step.reason.text
+    checked(driver)
+
+
 def test_branches_over_the_limit_park() -> None:
     made = Driver(search(limits=Limits(branches=3)), tenant="acme")
     step = made.send("s", Forked(("a", "b", "c", "d")))

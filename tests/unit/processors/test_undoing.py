@@ -235,6 +235,18 @@ def test_two_folds_of_one_log_ask_for_the_same_undoings_under_the_same_keys() ->
     assert made.replay().keys() == made.keys()
 
 
+def test_an_undoing_that_leads_back_to_itself_does_not_register() -> None:
+    for ways in ((("undoing", "undoing"),), (("undoing", "again"), ("again", "undoing"))):
+        made = graph()
+        made.spec.undoing.clear()
+        made.spec.rules = [rule for rule in made.spec.rules if rule.state != "undoing"]
+        for state, to in ways:
+            made.undo(state, to=to)
+            made.on(state, HotelFull, to="undone")
+        with pytest.raises(DefinitionError, match="for ever"):
+            made.build()
+
+
 class Elsewhere(Command):
     pass
 
