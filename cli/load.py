@@ -15,6 +15,7 @@ from typing import Any
 from refold.executors.executor import Executor
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import StateGraph
+from refold.processors.schedules import Schedules
 from refold.schemas.errors import Code, DefinitionError, RefoldError, UsageError
 from refold.schemas.types import Event
 
@@ -23,9 +24,9 @@ def load_workflows(specs: Sequence[str]) -> dict[str, Workflow]:
     """Import, check and gather definitions by workflow.
 
     Args:
-        specs: `MODULE:NAME` each; NAME is a `StateGraph`, a `Definition`, or a list or tuple of
-            them (the versions of one workflow, or several workflows). Modules are looked for in
-            the working directory too.
+        specs: `MODULE:NAME` each; NAME is a `StateGraph`, `Schedules`, a `Definition`, or a list
+            or tuple of them (the versions of one workflow, or several workflows). Modules are
+            looked for in the working directory too.
 
     Raises:
         UsageError: A spec that is not `MODULE:NAME`.
@@ -91,7 +92,7 @@ def _thing(spec: str) -> object:
 def _definitions(spec: str, thing: object) -> Iterator[Definition]:
     if isinstance(thing, Definition):
         yield thing
-    elif isinstance(thing, StateGraph):
+    elif isinstance(thing, StateGraph | Schedules):
         yield _built(spec, thing)
     elif isinstance(thing, list | tuple) and thing:
         for one in thing:
@@ -102,11 +103,11 @@ def _definitions(spec: str, thing: object) -> Iterator[Definition]:
         raise DefinitionError(
             Code.DEFINITION_INVALID,
             f"{spec} is {what}, not a definition.",
-            "Name a StateGraph, what its build() gave, or a list of them.",
+            "Name a StateGraph, Schedules, what their build() gave, or a list of them.",
         )
 
 
-def _built(spec: str, graph: StateGraph[Any]) -> Definition:
+def _built(spec: str, graph: StateGraph[Any] | Schedules) -> Definition:
     try:
         return graph.build()
     except RefoldError:
@@ -167,7 +168,9 @@ def _named(module: ModuleType, name: str) -> object:
 
 def _graphs(module: ModuleType) -> Iterable[str]:
     return (
-        name for name, thing in vars(module).items() if isinstance(thing, StateGraph | Definition)
+        name
+        for name, thing in vars(module).items()
+        if isinstance(thing, StateGraph | Schedules | Definition)
     )
 
 

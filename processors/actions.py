@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from refold.processors.advance import advance
 from refold.processors.definition import Definition
 from refold.processors.effects import Send, Step
-from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Rung
+from refold.processors.engine_events import (
+    FAILED,
+    SUCCEEDED,
+    UNKNOWN,
+    Failed,
+    Occurrence,
+    Rung,
+)
 from refold.processors.forks import branch_of, counted, holds
 from refold.processors.instance import Instance, More, OpenAction, Timer
 from refold.processors.records import (
@@ -134,7 +141,9 @@ def reported(
     return _triggered(definition, replace(instance, more=more), instance, event, found, report)
 
 
-def rang(definition: Definition, instance: Instance, event: EventRecord, order: Rung) -> Step:
+def rang(
+    definition: Definition, instance: Instance, event: EventRecord, order: Rung | Occurrence
+) -> Step:
     """Judge a timer event: one that is not armed is a duplicate (P26)."""
     timer = armed(instance, order.id)
     if timer is None:

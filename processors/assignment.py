@@ -13,6 +13,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
+from refold.processors.announcing import of_partition
 from refold.processors.decisions import activations_of
 from refold.processors.definition import Workflow
 from refold.processors.digest import unpacked
@@ -360,7 +361,7 @@ class Assignment:
             counts=dict(row.counts),
             decisions=dict(taken.known.decisions),
             activations=activations_of(row, taken.known),
-            dues=Dues(taken.ready_at) if workflow.timed else None,
+            dues=_dues(workflow, taken, name[1]) if workflow.timed else None,
             careful=self._options.careful_records if row.takeovers > CRASH_LOOP_CLAIMS else 0,
         )
         self._activate(partition, taken.wanted)
@@ -438,3 +439,8 @@ class Assignment:
 
 def _names(partitions: list[TopicPartition]) -> list[str]:
     return [f"{each.topic}[{each.partition}]" for each in partitions]
+
+
+def _dues(workflow: Workflow, taken: Taken, number: int) -> Dues:
+    announce = of_partition(workflow, number, taken.facts.partitions)
+    return Dues(taken.ready_at, announce=announce)

@@ -119,4 +119,5 @@ def others(workflow: Workflow) -> frozenset[str]:
         policies = [late for one in definition.finals.values() for late in one.late.values()]
         found.update(late.workflow for late in policies if isinstance(late, Forward))
         found.update(definition.children)
+        found.update(one.start for one in (definition.schedules or {}).values())
     return frozenset(found)

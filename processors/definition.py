@@ -16,7 +16,6 @@ from refold.processors.form import canonical_json
 from refold.processors.instance import NOTHING_MORE, Instance, More
 from refold.processors.sends import command_types, undoing_types
 from refold.processors.spec import (
-    ANY,
     ChildSpec,
     Entry,
     FinalState,
@@ -26,12 +25,13 @@ from refold.processors.spec import (
     Limits,
     Policy,
     Rule,
+    Schedule,
     Spec,
     TimerSpec,
 )
 from refold.processors.status import RunStatus
 from refold.processors.table import Cell, CommandType, Sending, Transition
-from refold.processors.triggers import INNER, command_name, name_of, trigger_of
+from refold.processors.triggers import ANY, INNER, command_name, name_of, trigger_of
 from refold.schemas.canonical import Canonical, canonical_of, pack, unpack
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import EventRecord
@@ -112,6 +112,9 @@ class Definition:
     context_upcasts: Upcasts
     """Older version → what lifts a context that comes over from it."""
     spec: Spec
+    schedules: Mapping[str, Schedule] | None = None
+    """What is declared now, by id; None for a workflow that is no calendar's. The fold never asks
+    for it, and no fingerprint covers it: the owner writes down what it says."""
 
     def late(self, state: str, event: str) -> Policy | None:
         """What a final state does with an event type; None for a state that goes on."""
@@ -197,6 +200,7 @@ class Workflow:
         versions: Definitions or graphs (which are built), each with another version.
 
     Attributes:
+        schedules: What its newest version declares, by id; None where it has no schedules.
         tenant: Tenant of events that name none, empty if such events are refused.
         timed: True where a version has timers or retries.
 
@@ -205,7 +209,7 @@ class Workflow:
             no version.
     """
 
-    __slots__ = ("name", "tenant", "timed", "versions")
+    __slots__ = ("name", "schedules", "tenant", "timed", "versions")
 
     def __init__(self, name: str, versions: Iterable[Definition | Buildable]) -> None:
         self.name = name
@@ -225,6 +229,7 @@ class Workflow:
         self.tenant = tenants[0]
         self.timed = any(each.timed for each in found.values())
         self.versions: Mapping[int, Definition] = MappingProxyType(dict(sorted(found.items())))
+        self.schedules = self.latest.schedules
 
     def version(self, number: int) -> Definition:
         """The definition of a version.

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from refold.processors.instance import NOTHING_MORE, Instance, Timer
+from refold.processors.spec import Schedule
 
 Key = tuple[str, str]
 """(tenant, instance id)."""
@@ -37,6 +38,8 @@ class Volley:
 
     rung: list[tuple[Key, Timer]] = field(default_factory=list)
     before: list[tuple[Key, Known]] = field(default_factory=list)
+    announces: bool = False
+    """True where it has the declarations of schedules in the place of timers."""
     last: int = -1
     """Highest offset of its events, once they are delivered."""
 
@@ -53,10 +56,13 @@ class Dues:
         ready_at: Nothing rings before the partition's position has come here: what an earlier
             owner wrote is folded first (P26).
         end: What is due up to this place is listed.
+        announce: Schedules whose declarations the owner has still to write; nothing rings before
+            they are folded.
     """
 
     ready_at: int
     end: Place = BEFORE_ALL
+    announce: tuple[Schedule, ...] = ()
     open: Volley | None = None
     _heap: list[Place] = field(default_factory=list)
     _listed: dict[Key, Known] = field(default_factory=dict)
@@ -75,8 +81,10 @@ class Dues:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next listed timer is due; None when nothing is listed."""
+        """When something is to be written next; None when nothing is listed."""
         heap, listed = self._heap, self._listed
+        if self.announce:
+            return BEFORE_ALL[0]
         while heap:
             due_ms, tenant, instance = heap[0]
             known = listed.get((tenant, instance))
@@ -104,6 +112,8 @@ class Dues:
             look: Into the merged memory.
         """
         if self.open is not None:
+            if self.open.announces:
+                self.announce, self.ready_at = (), max(self.ready_at, self.open.last + 1)
             self._volleys.append(self.open)
             self.open = None
         while self._volleys and self._volleys[0].last < position:
@@ -153,6 +163,11 @@ class Dues:
                 self._sent.add(one.id)
             self._list(key, timers)
         return volley
+
+    def announcing(self) -> Volley:
+        """Write the declarations of schedules; they are to be announced until `merged`."""
+        self.open = Volley(announces=True)
+        return self.open
 
     def forget(self) -> None:
         """The transaction is aborted: what it wrote was seen by nobody."""

@@ -1,4 +1,4 @@
-"""The engine's own events on a workflow's topic: acts of operators, reports of executors, timers.
+"""The engine's own events on a workflow's topic: acts of operators, reports of executors, time.
 
 Law of this module: types and their names only. They stand under the instance's key with source
 `/refold/<role>/<who>`; who may write to the topic may send them, and nobody else.
@@ -76,15 +76,68 @@ class Rung(Event):
     due_ms: int
 
 
+class Scheduled(Event):
+    """What a schedule's declaration says, as the owner of its partition finds it."""
+
+    __avro_name__: ClassVar[str] = "refold.schedule"
+
+    cron: str
+    zone: str
+    starts: str
+    """Workflow whose instances it starts."""
+    catch_up: int
+    paused: bool
+    at_ms: int
+    """The owner's wall clock."""
+    next_ms: int
+    """The next occurrence after it; likewise by the zone's clock."""
+    local: str
+    rules: str
+    """Version of the zones' rules by which it was calculated."""
+
+
+class Occurrence(Event):
+    """An occurrence of a schedule is due: what becomes of it, and which one is next."""
+
+    __avro_name__: ClassVar[str] = "refold.occurrence"
+
+    id: str
+    """Of the timer."""
+    name: str
+    due_ms: int
+    at_ms: int
+    """The owner's wall clock."""
+    outcome: str
+    """`start`, `skip`, `undeclared` or `failed`."""
+    skipped: int
+    """So many occurrences from this one on are not started."""
+    next_ms: int
+    local: str
+    rules: str
+    workflow: str
+    """What is started: an instance of this workflow, by an event of this type and value."""
+    instance: str
+    type: str
+    value: bytes
+    text: str
+    """Why it failed."""
+
+
 REDRIVE: Final[Codec[Any]] = codec_of(Redrive)
 TERMINATE: Final[Codec[Any]] = codec_of(Terminate)
 FAILED: Final[Codec[Any]] = codec_of(Failed)
 UNKNOWN: Final[Codec[Any]] = codec_of(Unknown)
 SUCCEEDED: Final[Codec[Any]] = codec_of(Succeeded)
 TIMER: Final[Codec[Any]] = codec_of(Rung)
+SCHEDULE: Final[Codec[Any]] = codec_of(Scheduled)
+OCCURRENCE: Final[Codec[Any]] = codec_of(Occurrence)
 ORDERS: Final = frozenset({REDRIVE.name, TERMINATE.name})
 """An operator's acts: they never wait in a queue."""
 ENGINE: Final[Mapping[str, Codec[Any]]] = {
-    codec.name: codec for codec in (REDRIVE, TERMINATE, FAILED, UNKNOWN, SUCCEEDED, TIMER)
+    codec.name: codec
+    for codec in (
+        *(REDRIVE, TERMINATE, FAILED, UNKNOWN, SUCCEEDED),
+        *(TIMER, SCHEDULE, OCCURRENCE),
+    )
 }
 """Every type of the engine's own, by name."""

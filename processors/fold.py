@@ -18,7 +18,16 @@ from refold.processors.advance import advance
 from refold.processors.children import claimed, unheard
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Step
-from refold.processors.engine_events import ENGINE, ORDERS, PREFIX, REDRIVE, TERMINATE, TIMER
+from refold.processors.engine_events import (
+    ENGINE,
+    OCCURRENCE,
+    ORDERS,
+    PREFIX,
+    REDRIVE,
+    SCHEDULE,
+    TERMINATE,
+    TIMER,
+)
 from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Instance
 from refold.processors.queues import judge, queue_behind, redrive, terminate
@@ -202,8 +211,10 @@ def _ordered(  # noqa: PLR0911  # as `fold`
         return redrive(workflow, instance, event, order, released)
     if codec is TERMINATE:
         return terminate(definition, instance, event, order)
-    if codec is TIMER and (instance is None or armed(instance, order.id) is None):
+    if codec in (TIMER, OCCURRENCE) and (instance is None or armed(instance, order.id) is None):
         return Step(_DUPLICATE, instance)
+    if instance is None and codec is SCHEDULE:
+        return _begun(definition, event, order)
     if instance is None:
         return refuse(None, Code.NO_TRANSITION, f"there is no instance for {event.type}")
     if instance.more.parked is not None:

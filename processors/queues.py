@@ -15,9 +15,17 @@ from refold.processors.advance import advance
 from refold.processors.children import claimed, owing, unheard
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Effect, Resolution, Step
-from refold.processors.engine_events import ENGINE, TIMER, Redrive, Terminate
+from refold.processors.engine_events import (
+    ENGINE,
+    OCCURRENCE,
+    SCHEDULE,
+    TIMER,
+    Redrive,
+    Terminate,
+)
 from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
+from refold.processors.occurring import occurred
 from refold.processors.reading import PARKING, Unreadable, read
 from refold.processors.records import (
     as_one,
@@ -89,6 +97,10 @@ def _judged(
 ) -> Step:
     if event.type == TIMER.name:
         step = rang(definition, instance, event, data)
+    elif event.type == OCCURRENCE.name:
+        step = occurred(definition, instance, event, data)
+    elif event.type == SCHEDULE.name:
+        step = advance(definition, instance, event, data)
     elif event.type in ENGINE:
         step = reported(definition, instance, event, data, again=again)
     else:

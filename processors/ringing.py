@@ -8,6 +8,7 @@ are not held up, and none whose partition cannot fold it.
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from refold.processors.announcing import announcement, occurrence
 from refold.processors.assignment import Assignment
 from refold.processors.dues import Dues
 from refold.processors.emission import Emission
@@ -17,6 +18,8 @@ from refold.processors.instance import Instance, Timer
 from refold.processors.lateness import Latenesses
 from refold.processors.options import Options
 from refold.processors.partition import Key, Name, Overlay, Partition
+from refold.processors.schedules import declared
+from refold.processors.triggers import NEXT
 from refold.topics.headers import Headers
 from refold.topics.records import event_headers
 from refold.topics.times import rfc3339
@@ -137,15 +140,42 @@ class Ringing:
         share, dues = self._shares.get(partition.name, 0), partition.dues
         if share == 0 or dues is None:
             return
-        fresh, held = overlay.instances, partition.held
+        if dues.announce:
+            self._announce(partition, dues, emission)
+            return
+        fresh, held, workflow = overlay.instances, partition.held, partition.workflow
 
         def look(key: Key) -> Instance | None:
             return fresh.get(key) or held.get(key)
 
-        volley = dues.choose(self.now_ms, min(share, self._left(dues)), look)
-        for (tenant, instance), timer in volley.rung:
-            value, headers = timer_event(partition.workflow.name, tenant, timer)
+        now_ms = self.now_ms
+        volley = dues.choose(now_ms, min(share, self._left(dues)), look)
+        for key, timer in volley.rung:
+            tenant, instance = key
+            if workflow.schedules is None or timer.name != NEXT:
+                value, headers = timer_event(workflow.name, tenant, timer)
+            else:
+                value, headers = self._occurrence(partition, key, timer, look(key), now_ms)
             emission.ring(instance, value, headers, volley.delivered)
+
+    def _announce(self, partition: Partition, dues: Dues, emission: Emission) -> None:
+        """Write what is declared of this partition's schedules: the fold compares."""
+        volley, now_ms = dues.announcing(), self.now_ms
+        name, tenant = partition.workflow.name, partition.workflow.tenant
+        for one in dues.announce:
+            value, headers = announcement(name, tenant, one, partition.epoch, now_ms)
+            emission.ring(one.id, value, headers, volley.delivered)
+
+    def _occurrence(
+        self, partition: Partition, key: Key, timer: Timer, record: Instance | None, now_ms: int
+    ) -> tuple[bytes, Headers]:
+        """The event of a schedule; one whose record is not in memory is announced: that loads it,
+        and it is due still."""
+        workflow, (tenant, instance) = partition.workflow, key
+        found = declared(workflow, tenant, instance)
+        if record is None and found is not None:
+            return announcement(workflow.name, tenant, found, partition.epoch, now_ms)
+        return occurrence(workflow, record, instance, tenant, timer, now_ms)
 
     def committed(self, partitions: Sequence[Partition]) -> None:
         """The transaction is committed: what it wrote is on the way."""

@@ -6,13 +6,14 @@ Law of this module: data only. `graph.StateGraph` fills a `Spec`, `check` judges
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Any, Final
 
 import msgspec
 
 from refold.processors.status import RunStatus
-from refold.processors.triggers import Duration, command_name, trigger_of
+from refold.processors.triggers import Anything, Duration, command_name, trigger_of
 from refold.schemas.limits import DEDUP_ENTRIES, VALUE_BYTES
 
 Function = Callable[..., Any]
@@ -77,16 +78,6 @@ def forward(workflow: str) -> Forward:
         workflow: Name of the workflow; the event reaches its instance of the same tenant and id.
     """
     return Forward(workflow)
-
-
-class Anything(Enum):
-    """The type of `ANY`."""
-
-    ANY = "*"
-
-
-ANY: Final = Anything.ANY
-"""In `final(late=…)`: every event type that is not named beside it."""
 
 
 class Everything(Enum):
@@ -243,6 +234,45 @@ class JoinSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """When instances of a workflow are started by the calendar: one for each occurrence.
+
+    Args:
+        id: Its name: an instance of its own, and the beginning of the ids of those it starts.
+        cron: Minute, hour, day of the month, month, day of the week, by the zone's clock.
+        zone: A name of the IANA database: `Europe/Berlin`, `UTC`.
+        start: Workflow whose instances are started.
+        event: Makes the event that starts one, from when it is due: an aware datetime by the
+            zone's clock. It runs in the worker, not in the fold.
+        catch_up: Of the occurrences that were missed while no worker ran, the latest so many are
+            started; 1 to 1,000.
+        within: An occurrence that could only be started later than this is not started; None: it
+            is, however late.
+        paused: True: nothing is started, and what falls due meanwhile is not made good.
+    """
+
+    id: str
+    cron: str
+    zone: str
+    start: str
+    event: Callable[[datetime], Any]
+    catch_up: int = 1
+    within: timedelta | None = None
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UndoSpec:
+    """A state that undoes, and what leads to it."""
+
+    state: str
+    when: tuple[Any, ...]
+    """Events and triggers; `refold.processors.spelling` makes rules of them."""
+    during: tuple[str, ...] | None
+    """States in which they lead there; None: each step that can be undone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Upcaster:
     """A pure function from the fields of an older shape to the newest ones."""
 
@@ -297,7 +327,7 @@ class Spec:
     timers: list[TimerSpec] = field(default_factory=list)
     children: list[ChildSpec] = field(default_factory=list)
     joins: list[JoinSpec] = field(default_factory=list)
-    undoing: list[str] = field(default_factory=list)
+    undos: list[UndoSpec] = field(default_factory=list)
     """States in which what was done is undone."""
     pivots: list[str] = field(default_factory=list)
     """States after which nothing is undone any more."""
@@ -328,6 +358,11 @@ class Spec:
     def events(self) -> tuple[type, ...]:
         """The event types among them."""
         return tuple(kind for kind in self.kinds() if trigger_of(kind) is None)
+
+    @property
+    def undoing(self) -> list[str]:
+        """States in which what was done is undone."""
+        return [one.state for one in self.undos]
 
     def tracked(self) -> frozenset[type]:
         """Command types whose actions are open until they are answered."""

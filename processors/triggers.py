@@ -4,9 +4,10 @@ Law of this module: a trigger is a class, so that a transition names it where it
 carries the name under which the table knows it. Two calls with equal arguments give the same class.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from typing import Any, Final
 
@@ -14,11 +15,15 @@ import msgspec
 
 from refold.processors.engine_events import (
     FAILED,
+    OCCURRENCE,
+    SCHEDULE,
     SUCCEEDED,
     TIMER,
     UNKNOWN,
     Failed,
+    Occurrence,
     Rung,
+    Scheduled,
     Succeeded,
     Unknown,
 )
@@ -43,6 +48,16 @@ class Joined(Event):
     """Neither yet."""
 
 
+class Anything(Enum):
+    """The type of `ANY`."""
+
+    ANY = "*"
+
+
+ANY: Final = Anything.ANY
+"""In `final(late=…)`: every event type that is not named beside it. In `failed(…)`, `unknown(…)`
+and `succeeded(…)`: every action that the state asks for."""
+
 UNDONE: Final = "refold.undone"
 JOINED: Final = "refold.joined"
 MISSED: Final = "refold.missed"
@@ -59,35 +74,36 @@ class Trigger:
     """Its row of the table: no event type has such a name."""
     title: str
     """How people call it."""
-    command: type | str | None = None
+    command: type | str | Anything | None = None
     """The command, or the child workflow, whose action it reports about."""
 
 
-def failed(command: type | str) -> type[Failed]:
+def failed(command: type | str | Anything) -> type[Failed]:
     """The trigger of an action that failed for good: after the last attempt, or incurably.
 
     Args:
-        command: Type of its command, or name of a child workflow.
+        command: Type of its command, name of a child workflow, or `ANY`: whatever the state asks
+            for; of what it joins, that the join cannot be reached.
     """
     found: type[Failed] = _reported(command, Failed, FAILED.name, "failed")
     return found
 
 
-def unknown(command: type | str) -> type[Unknown]:
+def unknown(command: type | str | Anything) -> type[Unknown]:
     """The trigger of an action of which nobody knows whether it was done.
 
     Args:
-        command: Type of its command, or name of a child workflow.
+        command: Type of its command, name of a child workflow, or `ANY`.
     """
     found: type[Unknown] = _reported(command, Unknown, UNKNOWN.name, "unknown")
     return found
 
 
-def succeeded(command: type | str) -> type[Succeeded]:
+def succeeded(command: type | str | Anything) -> type[Succeeded]:
     """The trigger of an action that was done, where its executor has no event to say so.
 
     Args:
-        command: Type of its command, or name of a child workflow.
+        command: Type of its command, name of a child workflow, or `ANY`.
     """
     found: type[Succeeded] = _reported(command, Succeeded, SUCCEEDED.name, "succeeded")
     return found
@@ -114,18 +130,22 @@ def missed(command: type | str) -> type[Joined]:
 
 
 @cache
-def _reported(command: type | str, base: Any, name: str, word: str) -> Any:
+def _reported(command: type | str | Anything, base: Any, name: str, word: str) -> Any:
     title = f"{word}({called_of(command)})"
     return _made(base, Trigger(f"{name}:{command_name(command)}", title, command=command))
 
 
-def command_name(command: type | str) -> str:
+def command_name(command: type | str | Anything) -> str:
     """Name of a command's type as open actions have it; of a child workflow: `child:<name>`."""
+    if isinstance(command, Anything):
+        return command.value
     return f"child:{command}" if isinstance(command, str) else codec_of(command).name
 
 
-def called_of(command: type | str) -> str:
+def called_of(command: type | str | Anything) -> str:
     """How people call a command's type, or a child workflow."""
+    if isinstance(command, Anything):
+        return command.name
     return command if isinstance(command, str) else command.__name__
 
 
@@ -151,7 +171,22 @@ def _made(base: type, trigger: Trigger) -> Any:
     return made
 
 
+NEXT: Final = "next"
+"""Name of the timer of a schedule: it rings as an occurrence."""
+SCHEDULED: Final[type[Scheduled]] = _made(Scheduled, Trigger(SCHEDULE.name, "scheduled"))
+OCCURRED: Final[type[Occurrence]] = _made(Occurrence, Trigger(f"{OCCURRENCE.name}:{NEXT}", "due"))
 UNDONE_TRIGGER: Final[Any] = _made(Undone, Trigger(UNDONE, "undone"))
+
+
+FAILED_ANY: Final = failed(ANY)
+_BY_KIND: Final[Mapping[type, Callable[[type | str], type]]] = {
+    FAILED_ANY: failed, unknown(ANY): unknown, succeeded(ANY): succeeded,
+}  # fmt: skip
+
+
+def named_of(kind: type, command: type | str) -> type:
+    """The trigger of one command for that of any."""
+    return _BY_KIND[kind](command)
 
 
 def trigger_of(kind: type) -> Trigger | None:

@@ -43,6 +43,7 @@ from refold.schemas.envelope import (
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.registry import Registry, known_of
 from refold.schemas.verdicts import DECIDED, Decision, Verdict
+from refold.testing.scheduling import announced, rung
 
 Folded = Workflow | Definition | Buildable | Sequence[Definition | Buildable]
 """What a driver folds: a workflow, one graph or definition, or a list of versions."""
@@ -68,7 +69,7 @@ class Driver:
     Args:
         workflow: A workflow, one graph or definition, or a list or tuple of its versions.
         active: Version that new instances begin with; the highest by default.
-        tenant: Tenant of events that name none.
+        tenant: Tenant of events that name none; that of the schedules, where it folds schedules.
         source: Source of events that name none.
         guarded: Watch every call that a fold makes, and raise DefinitionError IMPURE_REDUCER for
             one to a clock, a random source, the environment or the like. Slows a fold down
@@ -86,6 +87,8 @@ class Driver:
     ) -> None:
         self.workflow = _workflow(workflow)
         self.active = self.workflow.latest.version if active is None else active
+        if self.workflow.schedules is not None:
+            tenant = self.workflow.tenant
         self.tenant, self.source, self.guarded = tenant, source, guarded
         self.now_ms = START_MS
         """Log time of the next event; a test sets it as it likes, backwards too."""
@@ -95,6 +98,8 @@ class Driver:
         """Every command so far, in order."""
         self.published: list[tuple[str, Publish]] = []
         """Every event for another workflow so far, with the tenant, in order."""
+        self.announced = False
+        """Whether the schedules of the workflow were announced."""
         self._whose: dict[str, Key] = {}
         self.received: dict[int, int] = {}
         """How far `exchanging` has carried here what other drivers published."""
@@ -214,7 +219,12 @@ class Driver:
     # time
 
     def pass_time(self, duration: timedelta) -> list[Step]:
-        """Let time pass, and let every timer ring when it is due, in the order of their times."""
+        """Let time pass, and let every timer ring when it is due, in the order of their times.
+
+        Schedules are announced first, where they were not.
+        """
+        if self.workflow.schedules and not self.announced:
+            self.announce()
         until_ms, steps = self.now_ms + duration // timedelta(milliseconds=1), list[Step]()
         while (due := self._next_due(until_ms)) is not None:
             key, timer = due
@@ -225,9 +235,19 @@ class Driver:
 
     def ring(self, instance: str, timer: Timer, *, tenant: str | None = None) -> Step:
         """A timer's event, as its partition's owner writes it; whether it is due is not asked."""
-        source = f"/refold/timer/{self.workflow.name}"
-        fact = Rung(timer.id, timer.name, timer.due_ms)
-        return self.send(instance, fact, id=timer.id, source=source, tenant=tenant)
+        tenant = self.tenant if tenant is None else tenant
+        record = self.instances.get((tenant, instance))
+        name, source, fact = rung(self.workflow, tenant, instance, record, timer, self.now_ms)
+        given = timer.id if isinstance(fact, Rung) else None
+        return self.send(name, fact, id=given, source=source, tenant=tenant)
+
+    def announce(self) -> list[Step]:
+        """The schedules as declared: what the owner of a partition writes when it takes it."""
+        self.announced = True
+        return [
+            self.send(instance, fact, source=source)
+            for instance, source, fact in announced(self.workflow, self.now_ms)
+        ]
 
     def _next_due(self, until_ms: int) -> tuple[Key, Timer] | None:
         found = [

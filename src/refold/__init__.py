@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import ALL, ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
-from refold.processors.spec import Start, forward, reopen, start
+from refold.processors.schedules import Schedules
+from refold.processors.spec import Schedule, Start, forward, reopen, start
 from refold.processors.triggers import Joined, failed, missed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
@@ -32,6 +33,8 @@ __all__ = [
     "RefoldError",
     "Retry",
     "RunStatus",
+    "Schedule",
+    "Schedules",
     "Start",
     "StateGraph",
     "StepInfo",
