@@ -6,9 +6,9 @@ Law of this module: as `refold.processors.check`, of which it is a part.
 from typing import Final
 
 from refold.processors.sends import undoable_answers
-from refold.processors.spec import ANY, Anything, FinalState, Forward, Late, Reopen, Spec
+from refold.processors.spec import FinalState, Forward, Late, Reopen, Spec
 from refold.processors.status import ENDED
-from refold.processors.triggers import REOPENED, trigger_of
+from refold.processors.triggers import ANY, REOPENED, Anything, trigger_of
 from refold.processors.wrong import wrong
 from refold.schemas.errors import nearest
 from refold.schemas.limits import name_fault

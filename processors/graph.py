@@ -14,8 +14,6 @@ from refold.processors.engine_events import Rung
 from refold.processors.info import StepInfo
 from refold.processors.spec import (
     ALL,
-    ANY,
-    Anything,
     ChildSpec,
     CommandSpec,
     Entry,
@@ -32,11 +30,15 @@ from refold.processors.spec import (
     Rule,
     Spec,
     TimerSpec,
+    UndoSpec,
     Upcaster,
 )
+from refold.processors.spelling import spelled_out
 from refold.processors.status import RunStatus
 from refold.processors.triggers import (
+    ANY,
     UNDONE_TRIGGER,
+    Anything,
     Duration,
     Joined,
     joined,
@@ -292,7 +294,14 @@ class StateGraph(Generic[C]):
             spec.rules.extend(Rule(one, missed(command), otherwise) for one in states)
         return Transitions(rules)
 
-    def undo(self, state: str, *, to: str) -> None:
+    def undo(
+        self,
+        state: str,
+        *,
+        to: str,
+        when: type | Sequence[type] = (),
+        during: str | Sequence[str] | None = None,
+    ) -> None:
         """Declare a state that undoes everything done so far and then goes on.
 
         One after the other, the last one first, each after the confirmed end of the one before;
@@ -301,9 +310,15 @@ class StateGraph(Generic[C]):
         Args:
             state: The state that undoes.
             to: State that is entered when nothing is left to undo.
+            when: What leads to it, from every step: events, `failed(ANY)`, `failed(Charge)`. An
+                answer leads there from the steps that ask for it. What `on`, `defer` or `already`
+                says of the same event in a state stands.
+            during: The steps; None: the states that send what can be undone, up to the pivot.
         """
         spec = self._open()
-        spec.undoing.append(state)
+        whens = (when,) if isinstance(when, type) else tuple(when)
+        steps = None if during is None else _several(during)
+        spec.undos.append(UndoSpec(state, whens, steps))
         spec.rules.append(Rule(state, UNDONE_TRIGGER, to))
 
     def pivot(self, state: str | Sequence[str]) -> None:
@@ -405,8 +420,9 @@ class StateGraph(Generic[C]):
             DefinitionError: Something does not hold; it names the state and the cure.
         """
         if self._built is None:
-            check(self.spec)
-            self._built = compiled(self.spec)
+            spec = spelled_out(self.spec)
+            check(spec)
+            self._built = compiled(spec)
         return self._built
 
     def _open(self) -> Spec:

@@ -106,20 +106,11 @@ for patient in (UnlockStock, Refund, ReleaseCoupon, TakePoints, CancelOutbound, 
 
 # What goes wrong
 
-BEFORE = ("locking", "paying", "redeeming", "rewarding", "packing")
-order.on(BEFORE, OrderCancelled, to="undoing")
-order.on("locking", StockShort, to="undoing")
-order.on("paying", PaymentDeclined, to="undoing")
-order.on("redeeming", CouponRefused, to="undoing")
-order.on("packing", OutboundRefused, to="undoing")
-order.on("locking", failed(LockStock), to="undoing")
-order.on("paying", failed(Pay), to="undoing")
-order.on("redeeming", failed(RedeemCoupon), to="undoing")
-order.on("rewarding", failed(BookPoints), to="undoing")
-order.on("packing", failed(CreateOutbound), to="undoing")
+order.undo("undoing", to="cancelled", when=(
+    failed(ANY), StockShort, PaymentDeclined, CouponRefused, OutboundRefused, OrderCancelled,
+))
 order.after("paying", timedelta(minutes=30), to="undoing")
 order.on("paying", unknown(Pay))(lambda order, _: replace(order, in_doubt=True))
-order.undo("undoing", to="cancelled")
 order.pivot("telling")  # it is on its way: from here on there is only forward
 order.on("telling", failed(Notify), to="done")
 
@@ -133,6 +124,7 @@ def surplus(order: Order, event: PaymentNoticed) -> Order:
     return replace(order, receipts=receipts, surplus=PayBack(event.receipt, event.amount))
 
 
+BEFORE = ("locking", "paying", "redeeming", "rewarding", "packing")
 order.defer((*BEFORE, "telling", "undoing", "settling", "clearing"), PaymentNoticed)
 order.enter(("settling", "clearing"), send=lambda order, _: order.surplus)
 order.join("settling", PayBack, to="done")

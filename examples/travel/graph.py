@@ -147,16 +147,11 @@ trip.enter("booking_hotel", send=lambda trip, _: BookHotel(trip.number, trip.cit
 trip.enter("booking_flight", send=lambda trip, _: BookFlight(trip.number, trip.city))
 trip.enter("paying", send=lambda trip, _: Pay(trip.number, trip.price))
 
-trip.on("booking_hotel", HotelFull, to="undoing")
-trip.on("booking_hotel", failed(BookHotel), to="undoing")
-trip.on("booking_flight", FlightFull, to="undoing")
-trip.on("booking_flight", failed(BookFlight), to="undoing")
-trip.on("paying", PaymentDeclined, to="undoing")
-trip.on("paying", failed(Pay), to="undoing")
-trip.on(BOOKINGS, TripCancelled, to="undoing")
+trip.undo(
+    "undoing", to="undone",
+    when=(failed(ANY), HotelFull, FlightFull, PaymentDeclined, TripCancelled),
+)  # fmt: skip
 trip.after(BOOKINGS, timedelta(hours=1), to="undoing")
-
-trip.undo("undoing", to="undone")
 trip.waits(BOOKINGS, RunStatus.WAITING_CALLBACK)
 trip.final("booked", late={TripCancelled: Late.REFUSE, ANY: Late.RECORD})
 trip.final("undone", late={ANY: Late.RECORD}, status=RunStatus.COMPENSATED)
