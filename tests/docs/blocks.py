@@ -166,7 +166,7 @@ def _executor_metrics() -> Iterator[Metric]:
         worker="w", target="t", joined=True, stopping=False, turned_s=0.0, scanned_s=0.0, calls=0,
         waiting=0, unrecorded=0, unpublished=0, standing=Standing(), gates=(gate,),
         unhandled={"Pay": 1}, planned=0, rejected=0, clashes=0, contradictions=0, lost={"0": 1},
-        run_out=0, ends={"Pay/succeeded": 1}, away={"commands": ""},
+        run_out=0, polled=0, ends={"Pay/succeeded": 1}, away={"commands": ""},
     )  # fmt: skip
     return executors.described(status)
 
