@@ -11,8 +11,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from refold.processors.advance import advance
+from refold.processors.children import started_again
 from refold.processors.definition import Definition
-from refold.processors.effects import Send, Step
+from refold.processors.effects import Effect, Send, Step
+from refold.processors.ending import CHILD_FAILED
 from refold.processors.engine_events import (
     FAILED,
     SUCCEEDED,
@@ -34,7 +36,7 @@ from refold.processors.records import (
 )
 from refold.processors.spec import Late, Retry
 from refold.processors.triggers import MISSED
-from refold.processors.undoing import undoing
+from refold.processors.undoing import undoing, undoing_again
 from refold.schemas.envelope import Answer, EventRecord, Outcome, derived_id
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -245,7 +247,7 @@ def _failed(
         return noted(definition, replace(instance, more=more), event, "retry")
     otherwise = None
     if found.undoes or not _passes(definition, instance, found, again=again):
-        if again and found.value:  # a light branch has nothing to be sent again
+        if again and found.value and report.code != CHILD_FAILED:  # what has ended begins no more
             otherwise = _tried(definition, instance, event, found)
         else:
             reason = _for_good(found, report.code, report.text)
@@ -308,6 +310,8 @@ def _tried(
     definition: Definition, working: Instance, event: EventRecord, found: OpenAction
 ) -> Step:
     """Ask for the next attempt under the same key (P24)."""
+    if definition.by_name[found.type].child:
+        return _asked_again(definition, working, event, found)
     attempt = found.attempt + 1
     send = Send(
         found.target, found.type, found.action, found.key, found.state, found.value, attempt
@@ -316,6 +320,21 @@ def _tried(
     after = remembered(definition, working, event, more=more)
     name = f"{working.state}/{event.type}/attempt {attempt}"
     return Step(Verdict.APPLIED, after, (send,), transition=name)
+
+
+def _asked_again(
+    definition: Definition, working: Instance, event: EventRecord, found: OpenAction
+) -> Step:
+    """Ask a child once more: to begin, or to undo as its parent would say it now."""
+    name = f"{working.state}/{event.type}/again"
+    if not found.undoes:
+        publish: Effect = started_again(definition, working, event, found)
+        return Step(Verdict.APPLIED, remembered(definition, working, event), (publish,), None, name)
+    try:
+        asked, publish = undoing_again(definition, working, event, found)
+    except Park as problem:
+        return park(definition, working, event, problem.reason)
+    return Step(Verdict.APPLIED, remembered(definition, asked, event), (publish,), None, name)
 
 
 def _next_ms(retry: Retry | None, found: OpenAction, report: Failed, at_ms: int) -> int | None:

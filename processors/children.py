@@ -14,7 +14,8 @@ from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Publish, Step
 from refold.processors.engine_events import FAILED, SUCCEEDED, Failed, Succeeded
 from refold.processors.instance import Instance, OpenAction
-from refold.processors.keys import COMPENSATE, action_part, compensate_key, key_of
+from refold.processors.keys import action_part, compensate_key, key_of
+from refold.processors.owing import is_mine, paid, undoes
 from refold.processors.records import Park, raised
 from refold.processors.spec import Start
 from refold.processors.triggers import command_name
@@ -135,6 +136,24 @@ def cancel_name(name: str) -> str:
     return f"{name}:cancel"
 
 
+def started_again(
+    definition: Definition, instance: Instance, event: EventRecord, found: OpenAction
+) -> Publish:
+    """The start of a child that was refused, once more.
+
+    Args:
+        definition: The parent's.
+        instance: Its record.
+        event: The refusal: the start has another id than the one before, by which it is known.
+        found: The action that the child is.
+    """
+    child, codec = unquote(found.action.partition(".")[2]), definition.by_name[found.type].codec
+    return Publish(
+        found.target, child, codec.name, derived_id("start", found.key, event.source, event.id),
+        found.value, parent=Parent(definition.name, instance.id, found.key),
+    )  # fmt: skip
+
+
 # the child's side
 
 
@@ -149,38 +168,18 @@ def claimed(instance: Instance | None, event: EventRecord, *, again: bool = Fals
     parent = event.parent
     if parent is None:
         return None
-    undoes, mine = _undoes(parent), _is_mine(instance, parent)
+    undo, mine = undoes(parent), is_mine(instance, parent)
     if mine and instance is not None:
-        return None if undoes or again else Step(Verdict.DUPLICATE, instance)
-    if instance is None and not undoes:
+        return None if undo or again else Step(Verdict.DUPLICATE, instance)
+    if instance is None and not undo:
         return None
-    if undoes:
+    if undo:
         code, text = Code.NO_TRANSITION, "there is nothing that was done for"
     else:
         code, text = Code.CHILD_EXISTS, "the instance exists already, and not for"
     who = f"{parent.workflow} {parent.instance!r}"
     reason = Reason(code, bounded_text(f"{text} this action of {who}"))
     return unheard(instance, event, Step(Verdict.REFUSED, instance, reason=reason))
-
-
-def _undoes(parent: Parent) -> bool:
-    return parent.key.endswith(f":{COMPENSATE}")
-
-
-def _is_mine(instance: Instance | None, parent: Parent) -> bool:
-    """Whether an instance works for this action of this parent."""
-    known = None if instance is None else instance.more.parent
-    if known is None or (known.workflow, known.instance) != (parent.workflow, parent.instance):
-        return False
-    return parent.key in (known.key, compensate_key(known.key))
-
-
-def owing(instance: Instance, parent: Parent) -> Instance:
-    """The record of a child that owes its parent an answer to this undoing as well."""
-    more = instance.more
-    if not _undoes(parent) or parent.key in more.owed:
-        return instance
-    return replace(instance, more=replace(more, owed=(*more.owed, parent.key)))
 
 
 def unheard(instance: Instance | None, event: EventRecord, step: Step) -> Step:
@@ -197,17 +196,22 @@ def unheard(instance: Instance | None, event: EventRecord, step: Step) -> Step:
     reason = step.reason or Reason(Code.NO_TRANSITION, "it was refused")
     if reason.code is Code.WRONG_PARTITION:  # judged before the fold, which never saw it
         return step
-    if _undoes(parent) and not _is_mine(instance, parent):
-        told = answer(parent, parent.key, Succeeded("there was nothing to undo"))
+    if undoes(parent) and not is_mine(instance, parent):
+        told = answer(event, parent, parent.key, Succeeded("there was nothing to undo"))
     else:
-        told = answer(parent, parent.key, Failed(reason.code.value, reason.text, False, 0))
-    return replace(step, effects=(told,))
+        said = Failed(reason.code.value, reason.text, False, 0)
+        told = answer(event, parent, parent.key, said)
+    now = step.instance
+    return replace(step, instance=None if now is None else paid(now, parent.key), effects=(told,))
 
 
-def answer(parent: Parent, key: str, fact: Any, outcome: Outcome | None = None) -> Publish:
+def answer(
+    cause: EventRecord, parent: Parent, key: str, fact: Any, outcome: Outcome | None = None
+) -> Publish:
     """The event that answers a parent's action.
 
     Args:
+        cause: What it follows from: an action that is asked for again may fail again.
         parent: Who waits.
         key: Key of the action.
         fact: Event of the user's, or the engine's own.
@@ -215,7 +219,7 @@ def answer(parent: Parent, key: str, fact: Any, outcome: Outcome | None = None) 
     """
     if outcome is None:
         outcome = Outcome.SUCCEEDED if type(fact) is Succeeded else Outcome.FAILED
-    parts = () if outcome is Outcome.SUCCEEDED else ("1",)
+    parts = () if outcome is Outcome.SUCCEEDED else (cause.source, cause.id)
     codec = _OWN.get(type(fact)) or codec_of(type(fact))
     return Publish(
         parent.workflow, parent.instance, codec.name, derived_id("result", key, outcome, *parts),

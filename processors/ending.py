@@ -19,6 +19,8 @@ from refold.processors.status import RunStatus, run_status
 from refold.processors.undoing import undoing
 from refold.schemas.envelope import EventRecord, Outcome, Parent
 from refold.schemas.errors import Code
+from refold.schemas.limits import bounded_text
+from refold.schemas.verdicts import Reason
 
 _DONE: Final = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED})
 CHILD_FAILED: Final = "CHILD_FAILED"
@@ -36,22 +38,23 @@ def ended(definition: Definition, before: Instance, event: EventRecord, step: St
         event: The record.
         step: What it decided.
     """
-    now, effects = step.instance, list[Effect]()
+    now, effects, reason = step.instance, list[Effect](), step.reason
     if now is None or not (now.more.ended or now.state in definition.finals):
         return step
     try:
         for one in _working(definition, now):
-            now, wanted = _asked(definition, now, one)
+            now, wanted, why = _asked(definition, now, one)
             effects += wanted
+            reason = reason or why
         if now.more.owed and now.more.parent is not None:
             for key in now.more.owed:
-                effects.append(_told(definition, now, now.more.parent, key))
+                effects.append(_told(definition, now, event, now.more.parent, key))
             now = replace(now, more=more_with(now.more, owed=()))
     except Park as problem:
         return park(definition, before, event, problem.reason)
-    if now is step.instance:
+    if now is step.instance and reason is step.reason:
         return step
-    return replace(step, instance=now, effects=(*step.effects, *effects))
+    return replace(step, instance=now, effects=(*step.effects, *effects), reason=reason)
 
 
 def _working(definition: Definition, now: Instance) -> list[OpenAction]:
@@ -69,31 +72,36 @@ def _working(definition: Definition, now: Instance) -> list[OpenAction]:
 
 def _asked(
     definition: Definition, now: Instance, child: OpenAction
-) -> tuple[Instance, list[Effect]]:
+) -> tuple[Instance, list[Effect], Reason | None]:
     try:
         now, wanted = undoing(definition, now, child, now.fold_ms)
-    except Park:
+    except Park as problem:
         if not now.more.ended:
             raise
-        return now, []  # a person's order is carried out; the child stays among the open actions
-    return now, [wanted]
+        # a person's order is carried out; the child stays among the open actions, and is named
+        text = f"{child.target} {child.action!r} was not asked to undo: {problem.reason.text}"
+        return now, [], Reason(problem.reason.code, bounded_text(text))
+    return now, [wanted], None
 
 
-def _told(definition: Definition, now: Instance, parent: Parent, key: str) -> Publish:
+def _told(
+    definition: Definition, now: Instance, event: EventRecord, parent: Parent, key: str
+) -> Publish:
     """The answer to one action of the parent."""
     status = run_status(definition, now)
     done = status in _DONE
     how = f"{definition.name} {now.id!r} ended in state {now.state!r} as {status}"
     if key.endswith(f":{COMPENSATE}"):
         fact: Any = Failed(CHILD_COMPLETED, how, False, 0) if done else Succeeded(how)
-        return answer(parent, key, fact)
+        return answer(event, parent, key, fact)
     final = None if now.more.ended else definition.finals.get(now.state)
     if final is None or final.answer is None:
-        return answer(parent, key, Succeeded(how) if done else Failed(CHILD_FAILED, how, False, 0))
+        said = Succeeded(how) if done else Failed(CHILD_FAILED, how, False, 0)
+        return answer(event, parent, key, said)
     outcome = Outcome.SUCCEEDED if done else Outcome.FAILED
     context = now.context if definition.copied is None else definition.copied(now.context)
     try:
-        return answer(parent, key, final.answer(context), outcome)
+        return answer(event, parent, key, final.answer(context), outcome)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the user's function raised, or gave no event

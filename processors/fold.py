@@ -44,7 +44,7 @@ NOTHING_RELEASED: Final[Mapping[int, EventRecord]] = MappingProxyType({})
 _DUPLICATE: Final = Verdict.DUPLICATE
 
 
-def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
+def fold(  # noqa: PLR0911, PLR0912  # one way out for each verdict that is given early
     workflow: Workflow,
     active: int,
     instance: Instance | None,
@@ -67,14 +67,17 @@ def fold(  # noqa: PLR0911  # one way out for each verdict that is given early
     Raises:
         FenceError: DEFINITION_MISSING, when the workflow lacks the version that is needed.
     """
+    early: Step | None = None
     if instance is None:
         definition = workflow.version(active)
     else:
         definition = workflow.version(instance.definition)
         if instance.dedup.find(event.identity) >= 0:
-            seen = _seen(instance, event)
-            if seen is not None:
-                return seen
+            early = _seen(instance, event)
+    if early is None and event.parent is not None:
+        early = claimed(instance, event)
+    if early is not None:
+        return early
     codec = definition.events.get(event.type)
     if codec is None:
         if event.type.startswith(PREFIX):
@@ -112,9 +115,6 @@ def _begun(definition: Definition, event: EventRecord, data: Any) -> Step:
 
 def _born(definition: Definition, event: EventRecord, data: Any) -> Step:
     """The first event of an instance that works for another one, who is told if there is none."""
-    early = claimed(None, event)
-    if early is not None:
-        return early
     blank = definition.blank(event)
     step = advance(definition, blank, event, data)
     if step.instance is blank:

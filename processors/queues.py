@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from refold.processors.actions import answered, rang, reported
 from refold.processors.advance import advance
-from refold.processors.children import claimed, owing, unheard
+from refold.processors.children import claimed, unheard
 from refold.processors.definition import Definition, Workflow
 from refold.processors.effects import Effect, Resolution, Step
 from refold.processors.engine_events import (
@@ -26,6 +26,7 @@ from refold.processors.engine_events import (
 from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
 from refold.processors.occurring import occurred
+from refold.processors.owing import owing
 from refold.processors.reading import PARKING, Unreadable, read
 from refold.processors.records import (
     as_one,
@@ -82,7 +83,7 @@ def judge(
         early = claimed(instance, event, again=again)
         if early is not None:
             return early
-        working = owing(instance, event.parent)
+        working = owing(instance, event)
         step = _judged(definition, working, event, data, again=again)
         if step.verdict is Verdict.PARKED and step.reason is not None:
             return park(definition, instance, event, step.reason)
@@ -179,6 +180,7 @@ def queue_behind(
         return refuse(instance, Code.QUEUE_FULL, text)
     reason = Reason(Code.QUEUED_BEHIND, f"the instance is parked since offset {queue[0]}")
     longer = replace(parked, queue=(*queue, event.offset))
+    instance = owing(instance, event)
     more = replace(instance.more, parked=longer)
     return Step(Verdict.PARKED, remembered(definition, instance, event, more=more), reason=reason)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Step
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, More, Parked
+from refold.processors.owing import owing
 from refold.schemas.envelope import EventRecord
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text
@@ -120,6 +121,7 @@ def more_with(more: More, **changed: Any) -> More:
 
 def park(definition: Definition, instance: Instance, event: EventRecord, reason: Reason) -> Step:
     """Park the instance as it was before the event, the event first in its queue."""
+    instance = owing(instance, event)
     parked = Parked(reason.code.value, reason.text, fold_time(instance, event), (event.offset,))
     after = remembered(definition, instance, event, more=more_with(instance.more, parked=parked))
     return Step(Verdict.PARKED, after, reason=reason)

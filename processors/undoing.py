@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from refold.processors.advance import advance
 from refold.processors.children import cancelled
 from refold.processors.definition import Definition
-from refold.processors.effects import Effect, Send, Step
+from refold.processors.effects import Effect, Publish, Send, Step
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import compensate_key
 from refold.processors.records import (
@@ -28,7 +28,7 @@ from refold.processors.records import (
     raised,
 )
 from refold.processors.triggers import UNDONE, Undone
-from refold.schemas.envelope import EventRecord
+from refold.schemas.envelope import EventRecord, derived_id
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Reason, Verdict
 
@@ -97,6 +97,33 @@ def undoing(
     )
     more = more_with(instance.more, actions=(*instance.more.actions, opened))
     return replace(instance, more=more), send
+
+
+def undoing_again(
+    definition: Definition, instance: Instance, event: EventRecord, found: OpenAction
+) -> tuple[Instance, Effect]:
+    """Ask a child for its undoing once more, as `undoing` does.
+
+    Args:
+        definition: The parent's.
+        instance: Its record.
+        event: The refusal: what is asked has another id than the one before.
+        found: The undoing that was refused.
+
+    Raises:
+        Park: As `undoing`; COMPENSATION_FAILED, what it undoes has ended without it.
+    """
+    more = instance.more
+    both = (*more.actions, *more.done)
+    forward = next((one for one in both if one.key == found.undoes), None)
+    if forward is None:
+        text = f"{found.type} has nothing left to undo: {found.undoes} has ended"
+        raise Park(Code.COMPENSATION_FAILED, text)
+    working = replace(instance, more=forgotten(more, {found.key}))
+    now, send = undoing(definition, working, forward, fold_time(instance, event))
+    if isinstance(send, Publish):
+        send = replace(send, id=derived_id("cancel", found.key, event.source, event.id))
+    return now, send
 
 
 def _wanted(definition: Definition, instance: Instance, forward: OpenAction) -> Any:
