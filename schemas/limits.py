@@ -20,11 +20,14 @@ REASON_BYTES: Final = 1024
 """Reason text of a refusal: enough for a person, bounded so that headers never grow."""
 HEADER_COUNT: Final = 64
 """Headers of one record that are read; more is not a CloudEvent of ours."""
+TOPIC_BYTES: Final = 249
+"""A topic's name, as Kafka allows it."""
 VALUE_BYTES: Final = 1_000_000
 """Default bound of a command's value: below the broker's default of 1,048,588 with headers."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _TYPE: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -40,6 +43,13 @@ def type_fault(text: str) -> str | None:
     if len(text) > NAME_BYTES:
         return f"is longer than {NAME_BYTES} bytes"
     return None if _TYPE.match(text) else "does not match [A-Za-z0-9_-]+ with dots between"
+
+
+def topic_fault(text: str) -> str | None:
+    """What is wrong with the name of a topic; None if nothing."""
+    if len(text) > TOPIC_BYTES:
+        return f"is longer than {TOPIC_BYTES} bytes"
+    return None if _TOPIC.match(text) and text.strip(".") else "is no name of a topic"
 
 
 def id_fault(text: str, limit: int = ID_BYTES) -> str | None:

@@ -5,7 +5,7 @@ between this module and `refold.topics.records`. Texts about bytes of others are
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from refold.schemas.envelope import WORKFLOW_SOURCE, Answer, Outcome, Parent
@@ -18,9 +18,10 @@ REQUIRED: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type")
 RESERVED_SOURCE: Final = "/refold/"
 ANSWER_HEADERS: Final = ("idempotency-key", "ce_attempt", "ce_outcome")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}\Z", re.ASCII)
-_TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+TRACE: Final = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _BY_BYTES: Final = {str(one).encode(): one for one in Outcome}
 _OUTCOMES: Final = tuple(str(one) for one in Outcome)
+ATTEMPT_MOST: Final = 2**31 - 1
 _DIGITS: Final = 18
 """Digits of an expected version: below 2^63."""
 
@@ -81,6 +82,41 @@ def text_of(raw: bytes | None, name: str) -> str:
         raise Refusal(Code.BAD_ENVELOPE, f"{name} {shown(raw)} is not UTF-8") from None
 
 
+def named(
+    raw: bytes | None, name: str, fault_of: Callable[[str], str | None], *, after: str = ""
+) -> str:
+    """Text that keeps the rule of a kind of names.
+
+    Args:
+        raw: The header's value.
+        name: The header's.
+        fault_of: What is wrong with such a name.
+        after: The name is what stands behind the last of these.
+    """
+    text = text_of(raw, name)
+    if after:
+        text = text.rpartition(after)[2]
+    fault = "names nobody" if not text else fault_of(text)
+    if fault:
+        raise Refusal(Code.BAD_ENVELOPE, f"{name} {shown(raw)} {fault}")
+    return text
+
+
+def trace_of(headers: Mapping[str, bytes | None]) -> bytes | None:
+    """The trace that a record belongs to, if it says so: text, in whatever form."""
+    if "traceparent" not in headers:
+        return None
+    return identifier(headers["traceparent"], "traceparent").encode()
+
+
+def attempt_of(raw: bytes | None) -> int:
+    """The number of a command's attempt, from 1 on and no more than tables hold."""
+    attempt = number(text_of(raw, "ce_attempt"), "ce_attempt")
+    if not 1 <= attempt <= ATTEMPT_MOST:
+        raise Refusal(Code.BAD_ENVELOPE, f"ce_attempt {attempt} is not from 1 to {ATTEMPT_MOST}")
+    return attempt
+
+
 def missing(headers: Mapping[str, bytes | None]) -> Refusal:
     """The refusal of a record that lacks a required attribute: the first thing that is wrong."""
     if UNREADABLE in headers:
@@ -122,7 +158,7 @@ def extras_of(headers: Mapping[str, bytes | None], key: bytes | None, source: st
     if "ce_subject" in headers and headers["ce_subject"] != key:
         subject = shown(headers["ce_subject"])
         raise Refusal(Code.BAD_KEY, f"key {shown(key)} is not its ce_subject {subject}")
-    state = version = trace = None
+    state = version = None
     if "ce_expectedstate" in headers:
         state = text_of(headers["ce_expectedstate"], "ce_expectedstate")
         if name_fault(state):
@@ -130,8 +166,7 @@ def extras_of(headers: Mapping[str, bytes | None], key: bytes | None, source: st
     if "ce_expectedversion" in headers:
         digits = text_of(headers["ce_expectedversion"], "ce_expectedversion")
         version = number(digits, "ce_expectedversion")
-    if "traceparent" in headers:
-        trace = identifier(headers["traceparent"], "traceparent").encode()
+    trace = trace_of(headers)
     answer = _answer(headers) if "idempotency-key" in headers else None
     parent = _parent(headers, source) if "ce_parentkey" in headers else None
     return state, version, trace, answer, parent
@@ -183,7 +218,7 @@ def beside(rest: Sequence[tuple[str, bytes | None]]) -> tuple[bytes | None, Answ
     trace: bytes | None = None
     if len(rest) != len(ANSWER_HEADERS):
         (name, trace), *rest = rest
-        if name != "traceparent" or not _TRACE.match(trace):  # type: ignore[arg-type]  # null is caught
+        if name != "traceparent" or not TRACE.match(trace):  # type: ignore[arg-type]  # null is caught
             raise ValueError(name)
         if not rest:
             return trace, None

@@ -11,6 +11,7 @@ from confluent_kafka import Message
 
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.limits import ID_BYTES, KEY_BYTES
+from refold.topics.attributes import TRACE
 from refold.topics.headers import RawHeaders, headers_of
 from refold.topics.records import read_command
 
@@ -68,7 +69,7 @@ class CommandReader:
             or not (key and time and key.isprintable() and instance.isprintable())
             or len(raw_instance) > ID_BYTES
             or len(raw_key) > KEY_BYTES  # type: ignore[arg-type]  # it was decoded
-            or (traced and (len(traced) > 1 or traced[0][0] != "traceparent"))
+            or (traced and not _is_trace(traced))
         ):
             return self._learn(message, pairs)
         tenant, workflow, kind, attempt, state, reply_to = shared
@@ -87,3 +88,9 @@ class CommandReader:
                 record.reply_to,
             )  # fmt: skip
         return record
+
+
+def _is_trace(rest: RawHeaders) -> bool:
+    """Whether what is left is a trace in the usual form, and no more."""
+    (name, value), *more = rest
+    return name == "traceparent" and not more and value is not None and bool(TRACE.match(value))

@@ -27,6 +27,7 @@ from refold.schemas.limits import (
     SOURCE_BYTES,
     id_fault,
     name_fault,
+    topic_fault,
     type_fault,
 )
 from refold.schemas.verdicts import Reason, Verdict
@@ -35,16 +36,18 @@ from refold.topics.attributes import (
     REQUIRED,
     RESERVED_SOURCE,
     Refusal,
+    attempt_of,
     beside,
     check_own,
     extras_of,
     identifier,
     instance_of,
     missing,
-    number,
+    named,
     reserved,
     shown,
     text_of,
+    trace_of,
     valueless,
 )
 from refold.topics.headers import Headers, RawHeaders, headers_of
@@ -462,22 +465,21 @@ def _read_command(message: Message) -> CommandRecord:
     instance = instance_of(message.key())
     if headers.get("ce_specversion") != SPEC_VERSION:
         raise missing(headers)
-    value = message.value()
-    if not value:
+    if not (value := message.value()):
         raise valueless(value)
     return CommandRecord(
-        tenant=text_of(headers.get("ce_tenant"), "ce_tenant"),
+        tenant=named(headers.get("ce_tenant"), "ce_tenant", name_fault),
         instance=instance,
-        workflow=text_of(headers.get("ce_source"), "ce_source").rpartition("/")[2],
-        type=text_of(headers.get("ce_type"), "ce_type"),
+        workflow=named(headers.get("ce_source"), "ce_source", name_fault, after="/"),
+        type=named(headers.get("ce_type"), "ce_type", type_fault),
         key=identifier(headers.get("idempotency-key"), "idempotency-key", KEY_BYTES),
-        attempt=number(text_of(headers.get("ce_attempt"), "ce_attempt"), "ce_attempt"),
-        state=text_of(headers.get("ce_state"), "ce_state"),
-        reply_to=text_of(headers.get("ce_replyto"), "ce_replyto"),
+        attempt=attempt_of(headers.get("ce_attempt")),
+        state=identifier(headers.get("ce_state"), "ce_state"),
+        reply_to=named(headers.get("ce_replyto"), "ce_replyto", topic_fault),
         value=value,
         offset=message.offset() or 0,
         time=text_of(headers.get("ce_time"), "ce_time"),
-        traceparent=headers.get("traceparent"),
+        traceparent=trace_of(headers),
     )
 
 

@@ -77,7 +77,9 @@ def test_what_is_shared_is_forgotten_before_it_fills_memory() -> None:
             st.sampled_from(["drop", "repeat", "rename", "value", "null", "swap"]),
             st.integers(0, 11),
             st.sampled_from(NAMES),
-            st.sampled_from([b"", b"x", b"\xff", b"1.0", b"a" * 300, b"a\nb", "ä".encode() * 60]),
+            st.sampled_from(
+                [b"", b"x", b"\xff", b"1.0", b"a" * 300, b"a\nb", b"a\0", "ä".encode() * 60]
+            ),
         ),
         max_size=3,
     ),

@@ -312,6 +312,37 @@ def test_a_command_of_somebody_else_is_refused_with_its_coordinates() -> None:
     assert caught.value.where["offset"] == 41
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ce_tenant", b"a\0b"),
+        ("ce_tenant", b"a" * 10_000),
+        ("ce_source", b"/shop/"),
+        ("ce_source", b"/shop/or\0der"),
+        ("ce_type", b"Charge\0"),
+        ("ce_type", b"C" * 10_000),
+        ("ce_state", b"char\0ging"),
+        ("ce_state", b"s" * 10_000),
+        ("ce_replyto", b"refold.order.events\0"),
+        ("ce_replyto", b"r" * 10_000),
+        ("ce_replyto", b".."),
+        ("idempotency-key", b"k" * 10_000),
+        ("idempotency-key", b"k\0"),
+        ("ce_attempt", b"0"),
+        ("ce_attempt", b"-1"),
+        ("ce_attempt", b"2147483648"),
+        ("traceparent", b"\xff\xfe"),
+        ("traceparent", b"\0"),
+        ("traceparent", b"t" * 10_000),
+    ],
+)
+def test_a_command_holds_nothing_that_a_ledger_cannot_hold(name: str, value: bytes) -> None:
+    event = accepted(message([*PLAIN, ("traceparent", TRACE.encode())]))
+    headers = dict(CommandWriter("refold", "order").headers(Send(), event, 0)) | {name: value}
+    with pytest.raises(RecordError, match=name):
+        read_command(message(list(headers.items()), value=b"\xc3\x01cmd"))
+
+
 def test_the_headers_of_a_publisher_are_read_back() -> None:
     headers = event_headers(
         "e1",
