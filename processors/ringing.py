@@ -26,6 +26,8 @@ from refold.topics.times import rfc3339
 
 GAP_S: Final = 0.02
 """Transactions with nothing but timers follow each other no faster: 50 a second are cheap."""
+OCCURRENCES_MOST: Final = 50
+"""Schedules of one transaction: after an outage of years each may cost 40 ms of calendar."""
 LEAST_WAIT_S: Final = 0.001
 """Kafka's client counts in milliseconds."""
 
@@ -149,7 +151,10 @@ class Ringing:
             return fresh.get(key) or held.get(key)
 
         now_ms = self.now_ms
-        volley = dues.choose(now_ms, min(share, self._left(dues)), look)
+        most = min(share, self._left(dues))
+        if workflow.schedules is not None:
+            most = min(most, OCCURRENCES_MOST)
+        volley = dues.choose(now_ms, most, look)
         for key, timer in volley.rung:
             tenant, instance = key
             if workflow.schedules is None or timer.name != NEXT:

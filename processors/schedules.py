@@ -7,7 +7,7 @@ what stands there.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -23,14 +23,18 @@ from refold.processors.sends import positional_count
 from refold.processors.spec import Schedule
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, DefinitionError
-from refold.schemas.limits import ID_BYTES, VALUE_BYTES, bounded_text, id_fault, name_fault
+from refold.schemas.limits import ID_BYTES, bounded_text, id_fault, name_fault
 
 _LOG = structlog.get_logger("refold.schedules")
 CATCH_UP_MOST: Final = 1_000
 """Occurrences that one event passes over, and that may be made good."""
 SCHEDULES_MOST: Final = 10_000
 """Each is announced whenever its partition changes hands."""
+EVENT_BYTES: Final = 100_000
+"""Of the event that starts an instance: it is written twice, and says when and not what."""
 _SUFFIX_BYTES: Final = len("-20261101T053000Z")
+_EPOCH: Final = datetime(1970, 1, 1)
+"""In UTC."""
 _NEW_YEAR: Final = Slot(1_704_067_200_000, "")
 """2024 began: from here on the event of a schedule is tried."""
 
@@ -148,13 +152,15 @@ def due(
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # rules of zones that are gone, or broken: told, tried again
-        return _failure(schedule, timer, here.ms, now_ms, f"has no next one: {raised(error)}")
+        return _failure(
+            schedule, timer, here.ms, now_ms, f"its rule has no next one: {raised(error)}"
+        )
     known = {"next_ms": following.ms, "local": following.local, "rules": rules}
     if not wanted:
         return _occurrence(timer, here.ms, now_ms, SKIP, skipped=skipped, **known)
     kind, value, fault = _made(schedule, here.ms)
     if fault:
-        return _failure(schedule, timer, here.ms, now_ms, fault)
+        return _failure(schedule, timer, here.ms, now_ms, f"its event {fault}")
     return _occurrence(
         timer, here.ms, now_ms, START, workflow=schedule.start,
         instance=instance_id(schedule.id, here.ms), type=kind, value=value, **known,
@@ -183,8 +189,8 @@ def chosen(schedule: Schedule, here: Slot, now_ms: int) -> tuple[bool, int, Slot
 
 
 def instance_id(schedule: str, due_ms: int) -> str:
-    """Id of the instance that an occurrence starts: `close-2026-20261101T053000Z`."""
-    return f"{schedule}-{local_of(due_ms, 'UTC'):%Y%m%dT%H%M%SZ}"
+    """Id of the instance that an occurrence starts: `close-the-day-20261101T053000Z`."""
+    return f"{schedule}-{_EPOCH + timedelta(milliseconds=due_ms):%Y%m%dT%H%M%SZ}"
 
 
 def _made(schedule: Schedule, due_ms: int) -> tuple[str, bytes, str]:
@@ -199,14 +205,14 @@ def _made(schedule: Schedule, due_ms: int) -> tuple[str, bytes, str]:
         return "", b"", f"cannot be made: {raised(error)}"
     if codec.name.startswith(PREFIX):
         return "", b"", f"is of type {codec.name}, the engine's own"
-    if len(value) > VALUE_BYTES:
-        return "", b"", f"has {len(value)} bytes, allowed are {VALUE_BYTES}"
+    if len(value) > EVENT_BYTES:
+        return "", b"", f"has {len(value)} bytes, allowed are {EVENT_BYTES}"
     return codec.name, value, ""
 
 
-def _failure(schedule: Schedule, timer: Timer, due_ms: int, now_ms: int, fault: str) -> Occurrence:
-    _LOG.error("an occurrence is not started", schedule=schedule.id, why=f"its event {fault}")
-    return _occurrence(timer, due_ms, now_ms, FAILED, text=bounded_text(f"its event {fault}"))
+def _failure(schedule: Schedule, timer: Timer, due_ms: int, now_ms: int, why: str) -> Occurrence:
+    _LOG.error("an occurrence is not started", schedule=schedule.id, why=why)
+    return _occurrence(timer, due_ms, now_ms, FAILED, text=bounded_text(why))
 
 
 def _occurrence(timer: Timer, due_ms: int, now_ms: int, outcome: str, **given: Any) -> Occurrence:
