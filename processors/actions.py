@@ -238,7 +238,9 @@ def _failed(
     again: bool,
 ) -> Step:
     at_ms = fold_time(instance, event)
-    due_ms = _next_ms(definition.by_name[found.type].retry, found, report, at_ms)
+    kind = definition.by_name[found.type]
+    retry = kind.undo_retry if found.undoes else kind.retry
+    due_ms = _next_ms(retry, found, report, at_ms)
     if due_ms is not None and _wanted(definition, instance, found):
         number = str(found.attempt + 1)
         timer = Timer(derived_id("timer", found.key, number), f"retry {number}", due_ms, found.key)

@@ -5,8 +5,8 @@ Law of this module: as `refold.processors.check`, of which it is a part.
 
 from datetime import timedelta
 
-from refold.processors.sends import command_types, sent_types
-from refold.processors.spec import CommandSpec, Spec
+from refold.processors.sends import command_types, sent_types, targets_of
+from refold.processors.spec import Spec
 from refold.processors.triggers import UNDONE_TRIGGER, trigger_of
 from refold.processors.wrong import wrong
 from refold.schemas.limits import name_fault
@@ -73,7 +73,7 @@ def _retries(spec: Spec) -> None:
 def _undoing(spec: Spec) -> None:
     """What undoes can be found, goes to the same executor, and is itself not undone."""
     declared = {one.type: one for one in spec.commands}
-    target_of = {kind: _target(spec, declared.get(kind)) for kind in command_types(spec)}
+    target_of = targets_of(spec)
     for one in spec.commands:
         if one.compensate is None:
             continue
@@ -82,9 +82,12 @@ def _undoing(spec: Spec) -> None:
             cure = "Annotate what it returns."
             raise wrong(spec, f"what undoes {name} cannot be told from its code", cure)
         for kind in found:
-            if target_of[kind] != _target(spec, one):
+            if target_of[kind] != target_of[one.type]:
                 what = f"{kind.__name__} undoes {name} and goes to another target"
-                cure = f"Declare command({kind.__name__}, target={_target(spec, one)!r})."
+                cure = (
+                    f"Leave target= of {kind.__name__} out; where it undoes commands of several"
+                    " targets, give each target a command of its own."
+                )
                 raise wrong(spec, what, cure)
             if kind in declared and declared[kind].compensate is not None:
                 what = f"{kind.__name__} undoes {name} and is undone itself"
@@ -114,10 +117,6 @@ def _ends_undoing(spec: Spec) -> None:
                 raise wrong(spec, what, "Give to= a state that does not undo.", state=state)
             seen.add(at)
             at = ways[at]
-
-
-def _target(spec: Spec, command: CommandSpec | None) -> str:
-    return spec.name if command is None or command.target is None else command.target
 
 
 def _timers(spec: Spec) -> None:

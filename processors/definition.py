@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 from refold.processors.fingerprint import fingerprint_of
 from refold.processors.form import canonical_json
 from refold.processors.instance import NOTHING_MORE, Instance, More
-from refold.processors.sends import command_types, undoing_types
+from refold.processors.sends import command_types, targets_of, undoing_types
 from refold.processors.spec import (
+    PATIENT,
     ChildSpec,
     Entry,
     FinalState,
@@ -311,7 +312,7 @@ def compiled(spec: Spec) -> Definition:
         positions={one: index for index, one in enumerate(states)},
         fresh=fresh_context(spec.context),
         copied=_copier(canonical_of(spec.context)),
-        timed=bool(spec.timers) or any(one.retry is not None for one in spec.commands),
+        timed=bool(spec.timers) or any(one.retry or one.undo_retry for one in commands.values()),
         context_upcasts={one.sequence: one.lift for one in spec.context_upcasters},
         spec=spec,
     )
@@ -432,17 +433,19 @@ def sendings(spec: Spec, state: str) -> tuple[Sending, ...]:
 
 def _commands(spec: Spec) -> Mapping[type, CommandType]:
     declared = {one.type: one for one in spec.commands}
-    tracked = spec.tracked() | {*undoing_types(spec)}
+    undoing, targets = {*undoing_types(spec)}, targets_of(spec)
+    tracked = spec.tracked() | undoing
     found: dict[type, CommandType] = {}
     for kind in command_types(spec):
         codec: Codec[Any] = codec_of(kind)
         said = declared.get(kind)
-        target = said.target if said is not None and said.target is not None else spec.name
         action = said.action if said is not None and said.action is not None else short(codec.name)
         each = None if said is None else said.each
+        retry = None if said is None else said.retry
         found[kind] = CommandType(
-            codec.name, target, action, each, codec, codec.encode, kind in tracked,
-            None if said is None else said.retry, None if said is None else said.compensate,
+            codec.name, targets[kind], action, each, codec, codec.encode, kind in tracked, retry,
+            None if said is None else said.compensate,
+            undo_retry=(retry or PATIENT) if kind in undoing else None,
         )  # fmt: skip
     return found
 

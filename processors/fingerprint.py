@@ -27,7 +27,8 @@ import msgspec
 
 from refold.processors import source, syntax, values
 from refold.processors.form import limits_of, needed
-from refold.processors.spec import CommandSpec, Spec
+from refold.processors.sends import undoing_types
+from refold.processors.spec import PATIENT, CommandSpec, Spec
 from refold.processors.triggers import called_of
 from refold.schemas.errors import Code, DefinitionError
 
@@ -166,6 +167,11 @@ def _beside(spec: Spec, walk: "_Walk") -> dict[str, Any]:
             for one in spec.joins
         ),
         "undoing": sorted(spec.undoing),
+        "patient": [
+            [kind.__name__, msgspec.to_builtins(PATIENT)]
+            for kind in _by_name(undoing_types(spec))
+            if kind not in {one.type for one in spec.commands if one.retry is not None}
+        ],
         "pivots": sorted(spec.pivots),
     }
     return {name: several for name, several in found.items() if several}

@@ -89,6 +89,8 @@ def _fate(command: CommandType) -> dict[str, Any]:
         found["tracked"] = True
     if command.retry is not None:
         found["retry"] = msgspec.to_builtins(command.retry)
+    elif command.undo_retry is not None:
+        found["undo_retry"] = msgspec.to_builtins(command.undo_retry)
     if command.compensate is not None:
         found["compensate"] = called(command.compensate)
     return found

@@ -193,14 +193,16 @@ class StateGraph(Generic[C]):
 
         Args:
             command: The type.
-            target: Topic `<ns>.<target>.commands`; the workflow's name by default.
+            target: Topic `<ns>.<target>.commands`; by default the workflow's name, and for what
+                undoes another that one's.
             action: Name in the idempotency key; the type's name by default.
             each: Field (str or int) that tells apart several commands of this type from one
                 step, such as the item's number. Part of the key: never an index.
             answers: Events that its executor answers with; each state that sends it takes them.
-            retry: When it is tried again; left out: a failed attempt is the last one.
-            compensate: Pure function (context, command) → the command that undoes it, of the same
-                target, asked for by a state of `undo`.
+            retry: When it is tried again; left out: a failed attempt is the last one, and what
+                undoes another is tried for three days (`refold.processors.spec.PATIENT`).
+            compensate: Pure function (context, command) → the command that undoes it, asked for by
+                a state of `undo`. It goes to the same target.
         """
         spec = self._open()
         declared = CommandSpec(command, target, action, each, tuple(answers), retry, compensate)

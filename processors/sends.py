@@ -4,7 +4,7 @@ Law of this module: reads code objects and annotations, runs no user's function.
 found must be declared with `StateGraph.command`; nothing is guessed at run time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import signature, unwrap
 from types import CellType, CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -32,6 +32,17 @@ def undoing_types(spec: Spec) -> tuple[type, ...]:
     """Command types that undo others, in order of declaration."""
     undo = (one.compensate for one in spec.commands if one.compensate is not None)
     return tuple(dict.fromkeys(kind for one in undo for kind in sent_types(spec, one)))
+
+
+def targets_of(spec: Spec) -> Mapping[type, str]:
+    """Where each command type goes: what undoes goes where that went which it undoes."""
+    declared = {one.type: one.target for one in spec.commands if one.target is not None}
+    undoing: dict[type, str] = {}
+    for one in spec.commands:
+        if one.compensate is not None:
+            target = declared.get(one.type, spec.name)
+            undoing |= dict.fromkeys(sent_types(spec, one.compensate), target)
+    return dict.fromkeys(command_types(spec), spec.name) | undoing | declared
 
 
 def undoable_answers(spec: Spec) -> frozenset[type]:

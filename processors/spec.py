@@ -137,6 +137,14 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of failures that are not tried again."""
 
 
+PATIENT: Final = Retry(
+    attempts=1_000, first_s=1.0, factor=2.0, most_s=1_800.0, elapsed_s=3 * 86_400.0
+)
+"""When an undoing is tried again that declares no `retry`: after 1 s, each time twice as long, up
+to half an hour, for three days: one that fails for good parks its instance, and a system that is
+down over a weekend comes back."""
+
+
 @dataclass(slots=True)
 class Rule:
     """One declared transition: `state × event [guard] → to`, with its reducer."""

@@ -69,5 +69,7 @@ class CommandType:
     """True: its action is open until it is answered."""
     retry: Retry | None = None
     compensate: Function | None = None
+    undo_retry: Retry | None = None
+    """When it is tried again where it undoes another; None: it undoes nothing."""
     child: bool = False
     """True: it is the event that starts an instance of the workflow `target`."""

@@ -104,7 +104,6 @@ def refund(_: Trip, paid: Pay) -> Refund:
 
 trip = StateGraph("trip", version=1, context=Trip, initial="new", tenant="travel")
 
-PATIENT = Retry(attempts=20, first_s=0.5, most_s=60.0)
 QUICK = Retry(attempts=3, first_s=0.5)
 BOOKINGS = ("booking_hotel", "booking_flight", "paying")
 
@@ -119,8 +118,6 @@ trip.command(
 trip.command(
     Pay, target="travel", answers=(Paid, PaymentDeclined), retry=QUICK, compensate=refund
 )  # fmt: skip
-for undoing in (CancelHotel, CancelFlight, Refund):
-    trip.command(undoing, target="travel", retry=PATIENT)
 
 
 @trip.on("new", TripOrdered, to="booking_hotel")

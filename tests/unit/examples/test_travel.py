@@ -97,7 +97,7 @@ def test_a_booking_that_is_cancelled_while_nobody_knows_of_it_is_settled_and_the
 def test_an_undoing_that_no_attempt_brings_about_parks_the_trip_and_says_what_stands() -> None:
     driver, world, acting = made(1)
     world.system("flight").next("decline")
-    world.system("hotel").next("none", *["busy"] * 30)
+    world.system("hotel").next("none", *["busy"] * 200)
     driver.send("t-1", ORDER)
     acting.run()
     parked = driver.instance("t-1").more.parked
