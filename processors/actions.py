@@ -23,6 +23,7 @@ from refold.processors.engine_events import (
     Occurrence,
     Rung,
 )
+from refold.processors.entering import TIMER_MOST_S
 from refold.processors.forks import branch_of, counted, holds
 from refold.processors.instance import Instance, More, OpenAction, Timer
 from refold.processors.records import (
@@ -47,7 +48,7 @@ _SAID: Final = {
 }  # fmt: skip
 
 
-def answered(
+def answered(  # noqa: PLR0911  # one way out for each thing that may come of an answer
     definition: Definition, instance: Instance, event: EventRecord, data: Any, *,
     again: bool = False,
 ) -> Step:  # fmt: skip
@@ -60,7 +61,8 @@ def answered(
         instance: Its record, not parked.
         event: The record.
         data: Its decoded value; None when no state of the definition knows the type.
-        again: True in a redrive: an undoing that was refused is tried once more.
+        again: True in a redrive: an undoing that was refused is tried once more, and an answer
+            that the state does not know ends its action.
     """
     found = _open(instance, event.answer)
     if found is None or event.answer is None or event.answer.outcome is Outcome.UNKNOWN:
@@ -75,11 +77,13 @@ def answered(
         return _refused(definition, instance, event, step, found, again=again)
     if step.verdict is Verdict.LATE:
         return _regretted(definition, instance, event, step, found)
-    if step.verdict is Verdict.REFUSED:
-        stale = step.reason is not None and step.reason.code is Code.STALE
-        kept = replace(step, instance=instance)
-        return kept if stale else noted(definition, working, event, "answer")
-    return step
+    if step.verdict is not Verdict.REFUSED:
+        return step
+    if step.reason is not None and step.reason.code is Code.STALE:
+        return replace(step, instance=instance)
+    missing = None if again else unanswered(definition, working, found, event.type)
+    ended = noted(definition, working, event, "answer")
+    return ended if missing is None else park(definition, instance, event, missing)
 
 
 def _refused(
@@ -125,7 +129,8 @@ def reported(
         instance: Its record, not parked.
         event: The record.
         report: Its decoded value.
-        again: True in a redrive: what failed for good is tried once more.
+        again: True in a redrive: what failed for good is tried once more, and what was done
+            without an answer is taken as ended.
     """
     answer = event.answer
     if answer is None or answer.outcome is not _SAID[event.type]:
@@ -139,8 +144,35 @@ def reported(
         return _triggered(definition, replace(instance, more=more), instance, event, found, report)
     if answer.outcome is Outcome.FAILED:
         return _failed(definition, instance, event, found, report, again=again)
-    more = closed(definition, instance.more, found, Outcome.SUCCEEDED)
-    return _triggered(definition, replace(instance, more=more), instance, event, found, report)
+    working = replace(instance, more=closed(definition, instance.more, found, Outcome.SUCCEEDED))
+    missing = None if again else unanswered(definition, working, found, event.type)
+    otherwise = None if missing is None else park(definition, instance, event, missing)
+    return _triggered(definition, working, instance, event, found, report, otherwise)
+
+
+def unanswered(
+    definition: Definition, working: Instance, found: OpenAction, kind: str
+) -> Reason | None:
+    """Why a state would stand for ever: what it asked for has ended without a declared answer, it
+    has no way for that, and nothing else is under way in it. None where something may lead on.
+
+    Args:
+        definition: The instance's.
+        working: Its record without the action.
+        found: The action that has ended.
+        kind: Type of what says so.
+    """
+    state, more = working.state, working.more
+    if found.undoes or found.state != state or more.ended or state in definition.finals:
+        return None
+    pending = more.forks or any(one.state == state or one.undoes for one in more.actions)
+    if pending or any(not one.key for one in more.timers):
+        return None
+    names = definition.answers.get(found.type)
+    if names is None:
+        return None
+    text = f"action {found.action!r} of state {state!r} has ended with {kind}, and the state waits"
+    return Reason(Code.ANSWER_MISSING, bounded_text(f"{text} for {' or '.join(names)}"))
 
 
 def rang(
@@ -347,10 +379,12 @@ def _next_ms(retry: Retry | None, found: OpenAction, report: Failed, at_ms: int)
         return None
     pause_s = retry.first_s
     for _ in range(found.attempt - 1):
+        if pause_s >= retry.most_s:
+            break
         pause_s = min(pause_s * retry.factor, retry.most_s)
     pause_ms = int(min(pause_s, retry.most_s) * 1000)
     pause_ms += int(pause_ms * retry.jitter) * _share(found) // 1000
-    due_ms = at_ms + max(pause_ms, report.retry_after_ms)
+    due_ms = at_ms + min(max(pause_ms, report.retry_after_ms), TIMER_MOST_S * 1000)
     last_ms = None if retry.elapsed_s is None else found.since_ms + int(retry.elapsed_s * 1000)
     return None if last_ms is not None and due_ms > last_ms else due_ms
 

@@ -28,6 +28,7 @@ from refold.processors.records import (
     raised,
     refuse,
     remembered,
+    small_enough,
 )
 from refold.processors.spec import Forward, Late, Policy, Reopen, Start
 from refold.processors.table import Cell, Sending, Transition
@@ -372,11 +373,7 @@ def _command(
         text = f"command {kind.name} of state {state!r} cannot be encoded: {raised(error)}"
         raise Park(Code.COMMAND_INVALID, text) from None
     if len(value) > definition.limits.command_bytes:
-        raise Park(
-            Code.COMMAND_TOO_LARGE,
-            f"command {kind.name} of state {state!r} has {len(value)} bytes,"
-            f" the definition allows {definition.limits.command_bytes}",
-        )
+        small_enough(definition, value, f"command {kind.name} of state {state!r}")
     return Send(kind.target, kind.name, action, key, state, value)
 
 

@@ -16,7 +16,7 @@ from refold.processors.engine_events import FAILED, SUCCEEDED, Failed, Succeeded
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import action_part, compensate_key, key_of
 from refold.processors.owing import is_mine, paid, undoes
-from refold.processors.records import Park, raised
+from refold.processors.records import Park, raised, small_enough
 from refold.processors.spec import Start
 from refold.processors.triggers import command_name
 from refold.schemas.codec import codec_of
@@ -57,9 +57,7 @@ def started(
     if fault is not None:
         raise Park(Code.COMMAND_INVALID, f"{what}; its id {wanted.instance!r} {fault}")
     value = _encoded(kind.encode, wanted.event, what)
-    if len(value) > definition.limits.command_bytes:
-        text = f"{what} with {len(value)} bytes, allowed are {definition.limits.command_bytes}"
-        raise Park(Code.COMMAND_TOO_LARGE, text)
+    small_enough(definition, value, f"{what}: its event")
     action = action_part(kind.action, wanted.instance)
     key = key_of(
         instance.tenant, definition.name, instance.id, state, action, event.source, event.id
@@ -119,6 +117,7 @@ def cancelled(
         text = f"{what}, which is no event: {raised(error)}"
         raise Park(Code.COMMAND_INVALID, text) from None
     value = _encoded(codec.encode, wanted, what)
+    small_enough(definition, value, what)
     key, child = compensate_key(forward.key), unquote(forward.action.partition(".")[2])
     opened = OpenAction(
         key, cancel_name(forward.type), forward.action, forward.target, instance.state, value,

@@ -95,6 +95,8 @@ class Definition:
     order. None: the context cannot change and is handed over itself."""
     by_name: Mapping[str, CommandType]
     """The commands by the name of their type."""
+    answers: Mapping[str, tuple[str, ...]]
+    """Name of a command's type, or of a child → the events that it declares as its answers."""
     undoing: frozenset[str]
     """States that undo what was done; likewise those after which nothing is undone."""
     pivots: frozenset[str]
@@ -293,6 +295,7 @@ def compiled(spec: Spec) -> Definition:
         events={codec.name: codec for codec in codecs.values()},
         commands=commands,
         by_name={one.name: one for one in (*commands.values(), *children.values(), *cancels)},
+        answers=_answers(spec),
         undoing=frozenset(spec.undoing),
         pivots=frozenset(spec.pivots),
         joins=_by_state(spec.joins),
@@ -316,6 +319,12 @@ def compiled(spec: Spec) -> Definition:
         context_upcasts={one.sequence: one.lift for one in spec.context_upcasters},
         spec=spec,
     )
+
+
+def _answers(spec: Spec) -> Mapping[str, tuple[str, ...]]:
+    said = [(codec_of(one.type).name, one.answers) for one in spec.commands]
+    said += [(command_name(one.workflow), one.answers) for one in spec.children]
+    return {name: tuple(codec_of(kind).name for kind in kinds) for name, kinds in said if kinds}
 
 
 def _by_state(specs: Iterable[Stated]) -> Mapping[str, tuple[Stated, ...]]:

@@ -14,7 +14,7 @@ from refold.processors.effects import Effect, Publish, Step
 from refold.processors.engine_events import Failed, Succeeded
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import COMPENSATE
-from refold.processors.records import Park, more_with, park, raised
+from refold.processors.records import Park, more_with, park, raised, small_enough
 from refold.processors.status import RunStatus, run_status
 from refold.processors.undoing import undoing
 from refold.schemas.envelope import EventRecord, Outcome, Parent
@@ -101,9 +101,11 @@ def _told(
     outcome = Outcome.SUCCEEDED if done else Outcome.FAILED
     context = now.context if definition.copied is None else definition.copied(now.context)
     try:
-        return answer(event, parent, key, final.answer(context), outcome)
+        told = answer(event, parent, key, final.answer(context), outcome)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the user's function raised, or gave no event
         text = f"the answer of final state {now.state!r}: {raised(error)}"
         raise Park(Code.REDUCER_RAISED, text) from None
+    small_enough(definition, told.value, f"the answer of final state {now.state!r}")
+    return told

@@ -51,8 +51,7 @@ def entered(
     actions = opened(definition, more, effects, at_ms, state)
     timers = tuple(one for one in more.timers if one.key)  # those of the state before are dead
     if state in definition.timers:
-        specs = definition.timers[state]
-        timers += tuple(_armed(one, event, context, at_ms) for one in specs)
+        timers += armed_in(definition, event, state, context, at_ms)
     done = () if state in definition.pivots else more.done
     forks = forked(definition, state, effects) if state in definition.joins else ()
     return more_with(more, actions=actions, timers=timers, done=done, forks=forks)
@@ -75,6 +74,18 @@ def opened(
         text = f"{count} actions would be open or to be undone, the definition allows {most}"
         raise Park(Code.LIMIT_REACHED, text)
     return more.actions + fresh
+
+
+def armed_in(
+    definition: Definition, event: EventRecord, state: str, context: Any, at_ms: int
+) -> tuple[Timer, ...]:
+    """The timers of a state that is entered at a time.
+
+    Raises:
+        Park: REDUCER_RAISED, a duration cannot be told.
+    """
+    specs = definition.timers.get(state, ())
+    return tuple(_armed(one, event, context, at_ms) for one in specs)
 
 
 def _armed(spec: TimerSpec, event: EventRecord, context: Any, at_ms: int) -> Timer:

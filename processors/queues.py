@@ -25,6 +25,7 @@ from refold.processors.engine_events import (
 )
 from refold.processors.following import follow
 from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
+from refold.processors.moving import moved_to
 from refold.processors.occurring import occurred
 from refold.processors.owing import owing
 from refold.processors.reading import PARKING, Unreadable, read
@@ -35,9 +36,7 @@ from refold.processors.records import (
     memory,
     more_with,
     park,
-    raised,
     refuse,
-    remapped,
     remembered,
 )
 from refold.schemas.envelope import EventRecord
@@ -196,7 +195,7 @@ def redrive(
 
     What parks again stays first in the queue with everything behind it.
     """
-    found = _readied(workflow, instance, order, released)
+    found = _readied(workflow, instance, event, order, released)
     if isinstance(found, str) or instance is None:
         return refuse(instance, Code.REDRIVE_REFUSED, str(found))
     working, definition, queue, offsets = found
@@ -227,6 +226,7 @@ _Readied = tuple[Instance, Definition, tuple[int, ...], tuple[int, ...]]
 def _readied(
     workflow: Workflow,
     instance: Instance | None,
+    event: EventRecord,
     order: Redrive,
     released: Mapping[int, EventRecord],
 ) -> _Readied | str:
@@ -244,52 +244,11 @@ def _readied(
     if number not in workflow.versions:
         return f"version {number} is not registered"
     new = workflow.version(number)
-    moved = _moved(workflow.version(instance.definition), new, instance)
+    moved = moved_to(new, workflow.version(instance.definition), instance, event)
     if isinstance(moved, str):
         return moved
     unparked = replace(moved, more=more_with(moved.more, parked=None))
     return unparked, new, parked.queue, offsets
-
-
-def _moved(old: Definition, new: Definition, instance: Instance) -> Instance | str:
-    """The instance on another version of its definition, or why it does not fit."""
-    if old is new:
-        return instance
-    if instance.context is None:  # nothing was ever applied
-        return replace(
-            instance, definition=new.version, state=new.initial, context=new.fresh,
-            visits=remapped(instance.visits, old, new),
-        )  # fmt: skip
-    if instance.state not in new.table:
-        return f"version {new.version} has no state {instance.state!r}"
-    strange = _strange(new, instance)
-    if strange:
-        return f"version {new.version} does not send {_listed(strange)}, which is open or done"
-    context = _carried(old, new, instance.context)
-    if isinstance(context, Unreadable):
-        return context.reason.text
-    visits = remapped(instance.visits, old, new)
-    return replace(instance, definition=new.version, context=context, visits=visits)
-
-
-def _strange(new: Definition, instance: Instance) -> list[str]:
-    """Types of commands whose actions an instance follows and that a version does not know."""
-    more = instance.more
-    followed = {one.type for one in (*more.actions, *more.done)}
-    followed |= {one.type for one in more.forks}
-    return sorted(followed - new.by_name.keys())
-
-
-def _carried(old: Definition, new: Definition, context: Any) -> Any:
-    """A context through its canonical form into another version's class."""
-    try:
-        upcast = new.context_upcasts.get(old.version)
-        return new.canonical.decode(old.canonical.encode(context), upcast)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # whatever the new class says to the old context
-        text = f"version {new.version} cannot load the context: {raised(error)}"
-        return Unreadable(Reason(Code.REDRIVE_REFUSED, text))
 
 
 def terminate(

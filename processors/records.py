@@ -36,6 +36,18 @@ class Park(Exception):  # noqa: N818  # a finding, turned into a verdict by whoe
         self.reason = Reason(code, bounded_text(text))
 
 
+def small_enough(definition: Definition, value: bytes, what: str) -> None:
+    """Check the size of what is to be sent.
+
+    Raises:
+        Park: COMMAND_TOO_LARGE.
+    """
+    most = definition.limits.command_bytes
+    if len(value) > most:
+        text = f"{what} has {len(value)} bytes, the definition allows {most}"
+        raise Park(Code.COMMAND_TOO_LARGE, text)
+
+
 def fold_time(instance: Instance, event: EventRecord) -> int:
     """The later of the instance's last fold time and the record's log time (P25)."""
     return max(instance.fold_ms, event.log_time_ms)

@@ -26,6 +26,7 @@ from refold.processors.records import (
     more_with,
     park,
     raised,
+    small_enough,
 )
 from refold.processors.triggers import UNDONE, Undone
 from refold.schemas.envelope import EventRecord, derived_id
@@ -91,10 +92,10 @@ def undoing(
         text = f"command {undo.name} cannot be encoded: {raised(error)}"
         raise Park(Code.COMMAND_INVALID, text) from None
     key, state = compensate_key(forward.key), instance.state
-    send = Send(undo.target, undo.name, forward.action, key, state, value)
-    opened = OpenAction(
-        key, undo.name, forward.action, undo.target, state, value, at_ms, undoes=forward.key
-    )
+    small_enough(definition, value, f"command {undo.name} of state {state!r}")
+    to = forward.target  # the ledger that has the one has the other (P33), whatever came later
+    send = Send(to, undo.name, forward.action, key, state, value)
+    opened = OpenAction(key, undo.name, forward.action, to, state, value, at_ms, undoes=forward.key)
     more = more_with(instance.more, actions=(*instance.more.actions, opened))
     return replace(instance, more=more), send
 

@@ -148,3 +148,27 @@ def pair(*parcels: str, late: object = Late.RECORD, **given: object) -> Pair:
     top.send("o", Placed(parcels))
     exchange(top, low)
     return top, low
+
+
+def checked(*drivers: Driver) -> None:
+    for made in drivers:
+        made.check_counts()
+        made.check_replay()
+        assert made.replay().published == made.published
+        made.kill_and_recover()
+        made.check_replay()
+
+
+def packs(low: Driver, instance: str, weight: int = 5) -> None:
+    done = next(one for one in low.sent if one.key.split(":")[3] == instance)
+    low.done(done, Packed(weight))
+
+
+def strange(_: Order, __: ParcelOrdered) -> Placed:
+    """A `cancel` that no parcel takes."""
+    return Placed(())
+
+
+def one_parcel(_: Order, __: Placed) -> Start:
+    """A `send` that starts one parcel, `only`."""
+    return start("parcel", "only", ParcelOrdered("x"))

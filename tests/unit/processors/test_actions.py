@@ -28,7 +28,9 @@ from refold import (
     RunStatus,
     StateGraph,
     failed,
+    succeeded,
 )
+from refold.processors.entering import TIMER_MOST_S
 from refold.processors.keys import compensate_key
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -283,6 +285,52 @@ def test_a_redrive_tries_again_only_what_parked_and_not_what_the_graph_has_a_way
 
 def broken(_: Trip, __: HotelFull) -> Trip:
     raise ValueError("broken")
+
+
+def test_what_was_done_without_the_answer_that_its_state_waits_for_parks() -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    step = made.done(last(made))  # the engine's own: nobody says which room
+    assert step.reason is not None
+    assert step.reason.code is Code.ANSWER_MISSING
+    assert "HotelBooked or HotelFull" in step.reason.text
+    made.send("t", HotelBooked("12"))  # a person does
+    made.redrive("t")
+    assert made.state("t") == "paying"
+    assert len(made.instance("t").more.done) == 1
+    checked(made)
+
+
+@pytest.mark.parametrize("outcome", ["done", "declined"])
+def test_an_answer_that_the_state_which_asked_does_not_know_parks(outcome: str) -> None:
+    made = driver()
+    made.send("t", Ordered(300))
+    getattr(made, outcome)(last(made), Forgotten())
+    assert made.status("t") is RunStatus.PARKED
+    made.redrive("t")
+    assert (made.state("t"), made.instance("t").more.actions) == ("booking", ())
+    checked(made)
+
+
+def test_an_answer_may_be_missing_where_the_graph_or_a_timer_leads_on() -> None:
+    made = driver()
+    made.done(paying(made))  # `paying` has a timer
+    assert made.status("t") is RunStatus.RUNNING
+    one = graph()
+    one.on("booking", succeeded(BookHotel), to="confirming")
+    other = Driver(one, tenant="acme")
+    other.send("t", Ordered(300))
+    other.done(last(other))
+    assert other.state("t") == "confirming"
+    checked(made)
+    checked(other)
+
+
+def test_a_pause_that_the_other_side_asks_for_is_bounded() -> None:
+    made = driver()
+    made.failed(paying(made), retry_after_ms=2**63 - 1)
+    assert _pause(made) == TIMER_MOST_S * 1000
+    checked(made)
 
 
 def test_what_the_end_itself_asks_for_is_tried_again() -> None:

@@ -18,7 +18,7 @@ from tests.unit.processors.trips import (
     types,
 )
 
-from refold import Command, DefinitionError, RunStatus, failed
+from refold import Command, DefinitionError, Limits, RunStatus, failed
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.testing.driver import Driver
@@ -233,6 +233,19 @@ def test_two_folds_of_one_log_ask_for_the_same_undoings_under_the_same_keys() ->
     made.send("t", Cancelled())
     made.done(last(made))
     assert made.replay().keys() == made.keys()
+
+
+def test_an_undoing_that_is_too_large_parks() -> None:
+    one = graph()
+    one.spec.limits = Limits(command_bytes=100)
+    made = Driver(one, tenant="acme")
+    made.send("t", Ordered(300))
+    made.done(last(made), HotelBooked("12" * 100))
+    made.send("t", Cancelled())
+    step = made.done(last(made))  # the payment's undoing; the hotel's names the room
+    assert step.reason is not None
+    assert step.reason.code is Code.COMMAND_TOO_LARGE
+    checked(made)
 
 
 def test_an_undoing_that_leads_back_to_itself_does_not_register() -> None:
