@@ -75,16 +75,19 @@ class Dues:
         return len(self._listed)
 
     @property
+    def write_ms(self) -> int | None:
+        """When something is to be written next: a declaration at once, else `next_ms`."""
+        return BEFORE_ALL[0] if self.announce else self.next_ms
+
+    @property
     def on_the_way(self) -> int:
         """Timer events that are written and not folded yet."""
         return len(self._sent)
 
     @property
     def next_ms(self) -> int | None:
-        """When something is to be written next; None when nothing is listed."""
+        """When the next listed timer is due; None when nothing is listed."""
         heap, listed = self._heap, self._listed
-        if self.announce:
-            return BEFORE_ALL[0]
         while heap:
             due_ms, tenant, instance = heap[0]
             known = listed.get((tenant, instance))

@@ -194,8 +194,9 @@ class Ringing:
         self._quiet_until_s = self._clock() + GAP_S
 
     def rang(self, partition: Partition) -> bool:
-        """Whether the open transaction has timers of a partition."""
-        return bool(partition.dues is not None and partition.dues.open and partition.dues.open.rung)
+        """Whether the open transaction has timers, or declarations, of a partition."""
+        volley = None if partition.dues is None else partition.dues.open
+        return volley is not None and (volley.announces or bool(volley.rung))
 
     def aborted(self, partitions: Sequence[Partition]) -> None:
         """The transaction is aborted: what it wrote was seen by nobody, and rings later."""
@@ -206,13 +207,13 @@ class Ringing:
                 partition.dues.forget()
 
     def _candidates(self, held_back: Collection[Name]) -> list[tuple[Partition, int]]:
-        """Partitions that may ring, and when their next timer is due."""
+        """Partitions that may ring, and when they have something to write."""
         found = []
         for partition in self._assignment.partitions.values():
             dues = partition.dues
             if dues is None or partition.silent or partition.position < dues.ready_at:
                 continue
-            due_ms = dues.next_ms
+            due_ms = dues.write_ms
             if due_ms is not None and self._left(dues) > 0 and partition.name not in held_back:
                 found.append((partition, due_ms))
         return found

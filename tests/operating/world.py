@@ -7,7 +7,7 @@ starts see the same world.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Thread
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any, cast
 
 import psycopg
@@ -118,7 +118,9 @@ class World:
         )
 
     @contextmanager
-    def working(self, workflow: Workflow | None = None) -> Iterator[Worker]:
+    def working(
+        self, workflow: Workflow | None = None, wall: Callable[[], float] = time
+    ) -> Iterator[Worker]:
         """A worker in a thread of this process, stopped cleanly at the end."""
         folded = self.workflow if workflow is None else workflow
         stores: list[Store] = []
@@ -127,7 +129,7 @@ class World:
             stores.append(store)
             return clients, store
 
-        worker = build_worker(self.settings, {folded.name: folded}, wrap=kept)
+        worker = build_worker(self.settings, {folded.name: folded}, wrap=kept, wall=wall)
         thread = Thread(target=worker.run, name="worker", daemon=True)
         thread.start()
         try:

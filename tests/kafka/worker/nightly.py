@@ -31,11 +31,15 @@ def close(_: Day, event: DayEnded) -> Day:
     return Day(event.day)
 
 
-def closing() -> Workflow:
+def closing_graph() -> StateGraph[Day]:
     made = StateGraph("closing", version=1, context=Day, initial="new", tenant="acme")
     made.on("new", DayEnded, to="closed")(close)
     made.final("closed", late={ANY: Late.RECORD})
-    return Workflow("closing", [made])
+    return made
+
+
+def closing() -> Workflow:
+    return Workflow("closing", [closing_graph()])
 
 
 def daily(
@@ -53,7 +57,9 @@ def nightly(*schedules: Schedule) -> Workflow:
     return Workflow("nightly", [Schedules("nightly", *schedules, tenant="acme")])
 
 
+CLOSING_GRAPH = closing_graph()
 CLOSING = closing()
+SCHEDULES = Schedules("nightly", daily(), tenant="acme")
 NIGHTLY = nightly(daily())
 EVERY_YEAR = nightly(
     *(daily(f"s-{number}", cron=YEARLY, zone="UTC", catch_up=4) for number in range(12))
