@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
 
 from refold.executors.claiming import Claimer
 from refold.executors.dispatch import Dispatch, Started, lease_of
@@ -20,13 +20,15 @@ from refold.executors.executor import Action, Executor
 from refold.executors.lanes import Lanes
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed, Intent, Place, Planned, Rejected, Status
+from refold.executors.offsets import Offsets
 from refold.executors.placing import Placing
 from refold.executors.reading import Schemas
 from refold.executors.truth import Mode
 from refold.processors.health import BACK
 from refold.processors.keys import COMPENSATE, FORWARD
 from refold.schemas.envelope import CommandRecord
-from refold.schemas.errors import RecordError, ServerError
+from refold.schemas.errors import Code, RecordError, ServerError
+from refold.snapshots.faults import unfit
 from refold.topics.command_reader import CommandReader
 from refold.topics.failures import kafka_error
 from refold.topics.headers import headers_of
@@ -36,8 +38,8 @@ _LOG = structlog.get_logger("refold.intake")
 BATCH_RECORDS: Final = 500
 WAIT_S: Final = 0.1
 PAUSE_S: Final = 0.5
-COMMIT_S: Final = 0.1
-"""The group's offset follows the ledger's position at least that soon."""
+BATCH_BYTES: Final = 8_000_000
+"""Of one transaction, unless a single command is larger."""
 _DIRECTIONS: Final = frozenset({FORWARD, COMPENSATE})
 WAITING_MOST: Final = 20_000
 """Rows that wait for a slot before no more commands are read."""
@@ -93,10 +95,11 @@ class Intake:
         self._stopping = Event()
         self._held: list[Message] = []
         """Records that were read and not planned yet."""
-        self._ends: dict[int, int] = {}
-        """Partition → where the group's offset is to go."""
-        self._commit_s = 0.0
-        self._paused = False
+        self.offsets = Offsets(consumer, placing.topic)
+        self._paused: bool | None = False
+        """None: of some partitions this is not known."""
+        self._alone = 0
+        """So many of the held records are planned one by one: one of them was refused."""
         self.at_s = monotonic()
         """When this thread last turned."""
         self.unhandled: Counter[str] = Counter()
@@ -129,25 +132,40 @@ class Intake:
 
     def run(self) -> None:
         """Plan commands until stopped."""
-        self._placing.subscribe(self._consumer, self._dropped)
+        self._placing.subscribe(self._consumer, self.offsets.leave, self._dropped)
         try:
             while not self._stopping.is_set():
                 self.at_s = monotonic()
                 self._turn()
-            self._commit(last=True)
+            self.offsets.end()
         finally:
             self._consumer.close()
 
     def _turn(self) -> None:
         full = self._claimer.waiting > WAITING_MOST
         self._pause(full or bool(self._held))
-        self._held += self._read(0.0 if self._held else WAIT_S)
-        if self._held and self._plan(self._held):
-            self._held = []
-        elif self._held:
-            self._stopping.wait(PAUSE_S)
-        if self._ends and monotonic() > self._commit_s:
-            self._commit()
+        read = self._read(0.0 if self._held else WAIT_S)
+        self._held += read  # what was held may have gone to another process while this was read
+        while self._held and not self._stopping.is_set():
+            planned = self._plan(self._next())
+            if not planned:
+                self._stopping.wait(PAUSE_S)
+                break
+            self._held = self._held[planned:]
+            self._alone = max(0, self._alone - planned)
+        self.offsets.follow()
+
+    def _next(self) -> list[Message]:
+        """Records for one transaction, from the front of what is held."""
+        if self._alone:
+            return self._held[:1]
+        count = size = 0
+        for each in self._held:
+            size += len(each.value() or b"")
+            if count and size > BATCH_BYTES:
+                break
+            count += 1
+        return self._held[:count]
 
     def _read(self, wait_s: float) -> list[Message]:
         first = self._consumer.poll(wait_s)  # wakes at once; consume alone waits for a full batch
@@ -159,7 +177,9 @@ class Intake:
         error = message.error()
         if error is None:
             return True
-        if error.code() != KafkaError._PARTITION_EOF:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._placing.find_again(self._consumer, message.partition() or 0)
+        elif error.code() != KafkaError._PARTITION_EOF:
             told = kafka_error(error, "reading commands")
             self.away = str(told.code)
             _LOG.warning("commands are not read", error=str(told))
@@ -176,16 +196,16 @@ class Intake:
         """These are another process's now: what was read of them is for it to plan."""
         gone = set(partitions)
         self._held = [each for each in self._held if each.partition() not in gone]
-        self._ends = {each: end for each, end in self._ends.items() if each not in gone}
-        self._paused = False  # what was assigned anew is not paused
+        self.offsets.drop(gone)
+        self._paused = None  # what was assigned anew is not paused, and the others may be
 
-    def _plan(self, messages: list[Message]) -> bool:
-        """Write a batch; False: the ledger or the schemas are away."""
+    def _plan(self, messages: list[Message]) -> int:
+        """Write a batch, or its first one; gives how many, 0: ledger or schemas are away."""
         try:
             batch = self._batch(messages)
         except ServerError as away:
             self._tell_away(away)
-            return False
+            return 0
         claimed_s = monotonic()
         try:
             if batch.forgotten:
@@ -193,13 +213,29 @@ class Intake:
             planned = self._ledger.plan(batch.intents, batch.places, rejected=batch.rejected)
         except ServerError as away:
             self._give_back(batch.intents)
+            if unfit(away):
+                return self._refused(messages, batch, away)
             self._tell_away(away)
-            return False
+            return 0
         self._tell_back()
         self._begin(batch, planned, claimed_s)
         for each in batch.places:
-            self._ends[each.partition] = each.position
-        return True
+            self.offsets.planned(each.partition, each.position)
+        return len(messages)
+
+    def _refused(self, messages: list[Message], batch: Batch, error: ServerError) -> int:
+        """The ledger cannot hold something of these: the others must not wait for it."""
+        if len(messages) > 1:
+            self._alone = len(messages)
+            return self._plan(messages[:1])
+        told = RecordError(Code.NOT_STORABLE, f"a command cannot be planned: {error.what}")
+        try:
+            self._ledger.plan([], batch.places, rejected=[_rejected(messages[0], told)])
+        except ServerError as away:
+            self._tell_away(away)
+            return 0
+        self.rejected += 1
+        return len(messages)
 
     def _batch(self, messages: Iterable[Message]) -> Batch:
         batch = Batch([], {}, [], [], [])
@@ -229,11 +265,12 @@ class Intake:
         if action is None:
             self.unhandled[record.type] += 1
             _LOG.error("nobody here handles this command", type=record.type, key=record.key)
-            batch.intents.append(self._intent(record, partition, None))
-            return
         forgotten = record.offset < self._placing.forgotten_below(partition)
-        if forgotten and action.truth.mode != Mode.LOCAL:
+        if forgotten and (action is None or action.truth.mode != Mode.LOCAL):
             batch.forgotten.append(self._intent(record, partition, action))
+            return
+        if action is None:
+            batch.intents.append(self._intent(record, partition, None))
             return
         instance = (record.tenant, record.workflow, record.instance)
         first = action.independent or instance not in busy
@@ -306,22 +343,6 @@ class Intake:
         for each in intents:
             if each.lease_s:
                 self._lanes.untake(each.type)
-
-    def _commit(self, *, last: bool = False) -> None:
-        """Let the group's offsets follow: they tell a restored ledger what it has lost (P32)."""
-        ends, self._ends = self._ends, {}
-        self._commit_s = monotonic() + COMMIT_S
-        if not ends:
-            return
-        offsets = [TopicPartition(self._placing.topic, each, end) for each, end in ends.items()]
-        try:
-            if last:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as failure:
-            self._ends = ends | self._ends
-            _LOG.warning("the group's offsets do not move", error=str(failure))
 
     def _tell_away(self, error: ServerError) -> None:
         self.away = str(error.code)

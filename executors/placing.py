@@ -27,6 +27,7 @@ from refold.topics.specs import commands_topic
 _LOG = structlog.get_logger("refold.placing")
 ANSWER_S: Final = 10.0
 PAUSE_S: Final = 0.5
+Told = Callable[[Iterable[int]], None]
 
 
 class Placing:
@@ -50,21 +51,23 @@ class Placing:
         self._committed: dict[int, int] = {}
         """Partition → the group's offset when it was assigned."""
         self._stopping = Event()
-        self._changed: Callable[[Iterable[int]], None] = lambda _: None
+        self._leaving: Told = lambda _: None
+        self._changed: Told = lambda _: None
 
-    def subscribe(self, consumer: Consumer, changed: Callable[[Iterable[int]], None]) -> None:
+    def subscribe(self, consumer: Consumer, leaving: Told, changed: Told) -> None:
         """Join the group.
 
         Args:
             consumer: The intake's.
+            leaving: Told which partitions are about to go, while they are still ours.
             changed: Told with every change of what is assigned which partitions have gone.
         """
-        self._changed = changed
+        self._leaving, self._changed = leaving, changed
         consumer.subscribe(
             [self.topic],
             on_assign=self._assigned,
             on_revoke=self._revoked,
-            on_lost=self._revoked,
+            on_lost=self._lost,
         )
 
     def stop(self) -> None:
@@ -91,7 +94,20 @@ class Placing:
         self._changed([])
         _LOG.info("assigned", partitions={each.partition: each.offset for each in placed})
 
+    def find_again(self, consumer: Consumer, partition: int) -> None:
+        """What was to be read next is not on the log any more: go on where the ledger stands."""
+        self._topic_id = ""  # it may have been made anew
+        offset = self._insist(partial(self._position, consumer, partition))
+        if offset is not None:  # a seek is refused where the position is lost
+            consumer.incremental_unassign([TopicPartition(self.topic, partition)])
+            consumer.incremental_assign([TopicPartition(self.topic, partition, offset)])
+            self._changed([])
+
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._leaving([each.partition for each in partitions])
+        self._lost(consumer, partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_unassign(partitions)
         self._changed([each.partition for each in partitions])
         if partitions:
@@ -109,11 +125,12 @@ class Placing:
     def _position(self, consumer: Consumer, partition: int) -> int:
         """Where to read from, and what the group has passed already."""
         self._topic_id = self._topic_id or topic_id(self._admin, self.topic, ANSWER_S)
-        known = self._ledger.position(self.topic, partition)
         try:
             (committed,) = consumer.committed([TopicPartition(self.topic, partition)], ANSWER_S)
         except KafkaException as failure:
             raise kafka_error(failure, f"asking for the offset of {self.topic}") from failure
+        # After the offset: a predecessor that still plans moves the ledger first.
+        known = self._ledger.position(self.topic, partition)
         if known is not None and known[0] not in ("", self._topic_id):
             _LOG.warning("the command topic was made anew: it is read from its beginning",
                          topic=self.topic, partition=partition)  # fmt: skip

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from math import inf
 from threading import Event, Thread
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import structlog
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from refold.executors.answers import Answers, result_of
 from refold.executors.calls import End
@@ -65,7 +65,7 @@ class Service:
         self._answers = Answers(settings, target, self._ledger)
         self._recorder = Recorder(self._ledger, self._answers, self._settled)
         self._dispatch = Dispatch(
-            actions, self._lanes, self._ledger, self._recorder.put, self._recorded
+            actions, self._lanes, self._ledger, self._schemas, self._recorder.put, self._recorded
         )
         self._claimer = Claimer(
             target, actions, self._ledger, self._lanes, self._schemas, self._answers.look,
@@ -77,7 +77,8 @@ class Service:
             own.horizon_days * 86_400,
         )  # fmt: skip
         group = own.group or f"{settings.namespace}.{target}.executors"
-        consumer: Consumer = opened(Consumer, executor_consumer_config(settings, group, self.name))
+        config: dict[str, Any] = dict(executor_consumer_config(settings, group, self.name))
+        consumer: Consumer = opened(Consumer, config | {"on_commit": self._committed})
         self._intake = Intake(
             executor, consumer, Placing(settings, target, self._ledger), self._ledger, self._lanes,
             self._schemas, self._dispatch, self._claimer,
@@ -157,6 +158,9 @@ class Service:
         end_s = monotonic() + most_s
         while not true() and monotonic() < end_s:
             await asyncio.sleep(TURN_S)
+
+    def _committed(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        self._intake.offsets.told(error, places)
 
     def _settled(self, ends: Sequence[End]) -> None:
         """Ends were recorded: rows that waited for them may begin."""

@@ -104,3 +104,9 @@ def server_error(error: psycopg.Error, doing: str) -> ServerError:
         "It is tried again by itself; if it lasts, look at the server's log.",
         **where,
     )
+
+
+def unfit(error: ServerError) -> bool:
+    """Whether the server is there and cannot hold a value: tried again it is refused again."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and fault(cause) is Fault.DATA

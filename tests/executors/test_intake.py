@@ -1,7 +1,10 @@
 """Commands on their way into the ledger: kept, in order, once, whatever is away."""
 
+import signal
 from collections import Counter
+from pathlib import Path
 from threading import Event, Lock
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -12,6 +15,8 @@ from refold.executors.executor import Call, Executor
 from refold.executors.truth import ByKey, Local, Neither
 from refold.snapshots.sessions import Connection
 from refold.testing.servers import Kafka, OwnKafka, OwnPostgres, Postgres
+from refold.testing.world import Manners
+from refold.testing.world_server import WorldServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -213,6 +218,77 @@ def test_commands_that_the_log_lost_before_they_were_planned_are_told(desk: Desk
     with desk.running(till.executor) as service:
         desk.until_heard(desk.key("lost-3"), "succeeded")
         assert service.health.status.lost == {"0": 3}
+
+
+def test_what_the_log_loses_while_an_executor_stands_still_is_told_too(
+    desk: Desk, tmp_path: Path
+) -> None:
+    with WorldServer(tmp_path / "world.db", systems={"bank": Manners()}) as world:
+        child = desk.start(
+            WORLD=world.address, TRUTH="by_key", REFOLD_EXECUTOR_SESSION_TIMEOUT_MS="45000"
+        )
+        desk.until_heard(desk.send("i"), "succeeded")
+        child.send_signal(signal.SIGSTOP)
+        asked_s = monotonic()  # what it had asked the broker for before is answered by then
+        desk.until(lambda: monotonic() > asked_s + 0.5, "its last fetch to end")
+        for number in range(4):
+            desk.send(f"lost-{number}")
+        for done in desk.admin.delete_records([TopicPartition(desk.commands, 0, 4)]).values():
+            done.result(30)
+        child.send_signal(signal.SIGCONT)
+        desk.until_heard(desk.key("lost-3"), "succeeded")
+        log = (desk.folder / "executor-0.log").read_text()
+    assert "the log does not hold what is to be planned next" in log
+
+
+def test_a_command_that_the_ledger_refuses_is_kept_and_holds_up_no_other(desk: Desk) -> None:
+    till = Till()
+    desk.sql(
+        """CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN RAISE EXCEPTION 'no such thing' USING ERRCODE = '22000'; END $$"""
+    )
+    desk.sql(
+        """CREATE TRIGGER picky BEFORE INSERT ON workflow_action FOR EACH ROW
+           WHEN (NEW.instance_id = 'bad') EXECUTE FUNCTION picky()"""
+    )
+    keys = [desk.send(name) for name in ("i0", "i1", "bad", "i2", "i3")]
+    with desk.running(till.executor) as service:
+        for key in keys[:2] + keys[3:]:
+            desk.until_heard(key, "succeeded")
+        later = desk.send("i4")
+        desk.until_heard(later, "succeeded")
+        assert service.health.status.rejected == 1
+        assert service.health.status.away["commands"] == ""
+    ((offset, code, reason),) = desk.sql("SELECT log_offset, code, reason FROM workflow_rejected")
+    assert (offset, code) == (2, "NOT_STORABLE")
+    assert "no such thing" in reason
+
+
+def test_commands_that_are_large_together_are_planned_in_parts(desk: Desk) -> None:
+    till = Till(concurrency=100)
+    keys = [desk.send(f"i{number}", value=b"\xc3\x01" + bytes(900_000)) for number in range(30)]
+    with desk.running(till.executor):
+        for key in keys:
+            desk.until_heard(key, "failed")  # it cannot be decoded; it is kept all the same
+    assert desk.sql("SELECT count(*) FROM workflow_action") == [(30,)]
+    assert len(desk.sql("SELECT DISTINCT planned FROM workflow_action")) > 1
+
+
+def test_what_nobody_handles_in_a_restored_ledger_is_not_called_by_who_can(desk: Desk) -> None:
+    till, both = Till(), Till(commands=(Pay, Repay))
+    key = desk.send("i", Repay(amount=1))
+    known = desk.send("j")
+    with desk.running(both.executor):
+        desk.until_heard(key, "succeeded")
+        desk.until_heard(known, "succeeded")
+    desk.sql("TRUNCATE workflow_action, workflow_intake CASCADE")  # a copy from before all of it
+    with desk.running(till.executor):
+        desk.until_heard(known, "succeeded", "unknown")
+    both.calls.clear()
+    with desk.running(both.executor):
+        desk.until_heard(desk.send("k"), "succeeded")
+        assert desk.status(key) == "unknown"
+    assert key not in both.calls
 
 
 def test_a_ledger_that_is_away_stops_the_intake_and_loses_nothing(
