@@ -14,7 +14,7 @@ import msgspec
 from bench import workload
 from bench.limits import clients
 from bench.w1 import w1
-from refold.cli.telling import many_records
+from refold.cli.process import many_records
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.replay import fold_log

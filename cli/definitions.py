@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from refold.cli import telling
+from refold.cli.process import many_records
 from refold.cli.telling import Json, Specs
 from refold.processors.clients import KafkaClients
 from refold.processors.versions import accept, uses
@@ -58,7 +59,7 @@ def list_(
 def accept_(specs: Specs, workflow: telling.Name = "", json_: Json = False) -> None:
     """Replay the log under changed code; accept it if verdicts, commands and states are equal."""
     settings, chosen = load_settings(), telling.chosen(specs, workflow)
-    telling.many_records()
+    many_records()
     with (
         telling.store_of(settings, "definitions") as store,
         telling.bar(f"folding {chosen.name}", quiet=json_) as progress,

@@ -4,11 +4,7 @@ Law of this module: composes a service from settings; the service knows no setti
 signal and no HTTP.
 """
 
-import faulthandler
-import signal
-import sys
 from importlib.metadata import version
-from types import FrameType
 from typing import Annotated
 
 import structlog
@@ -16,6 +12,7 @@ import typer
 
 from refold.cli.load import load_executor
 from refold.cli.logs import Level, configure
+from refold.cli.process import serve
 from refold.cli.supervisor import supervise
 from refold.executors.health import StatusCollector
 from refold.executors.service import Service
@@ -24,8 +21,6 @@ from refold.snapshots.sessions import address_of
 from refold.topics.settings import load_settings
 
 _LOG = structlog.get_logger("refold.executor")
-SWITCH_S = 0.0005
-"""How long a thread that computes keeps the interpreter from one that waits for it."""
 END_S = 5.0
 """How long a handler that never returns may keep a process that has stopped."""
 
@@ -64,16 +59,4 @@ def executor(
     if own.http_port >= 0:
         collector = StatusCollector(service.health)
         Endpoint(service.health, own.http_host, own.http_port, collector).start()
-    _run(service)
-
-
-def _run(service: Service) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        service.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    # Each part waits on a thread of its own and must not wait 5 ms for its turn.
-    sys.setswitchinterval(SWITCH_S)
-    service.run()
-    faulthandler.dump_traceback_later(END_S, exit=True)
+    serve(service.run, service.stop, END_S)

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from refold.cli import telling
+from refold.cli.process import many_records
 from refold.cli.telling import Json, Name, Number, Specs
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
@@ -67,7 +68,7 @@ def replay(
     settings, folding = load_settings(), telling.chosen(specs, workflow)
     only = (telling.tenant_of(tenant, folding), instance) if instance else None
     clients = KafkaClients(settings)
-    telling.many_records()
+    many_records()
     admin, topic = clients.admin(), events_topic(settings.namespace, folding.name)
     if partition is None:
         partition = _partition(topic_facts(admin, topic, ANSWER_S), instance)
@@ -133,7 +134,7 @@ def rebuild(
 ) -> None:
     """Make a partition's snapshots, rows and marker again from its log, in one cut."""
     settings, folding = load_settings(), telling.chosen(specs, workflow)
-    telling.many_records()
+    many_records()
     options = options_of(settings)
     with (
         telling.store_of(settings, options.name) as store,

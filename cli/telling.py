@@ -4,7 +4,6 @@ Law of this module: standard output carries what a program can read, or the answ
 progress and remarks go to standard error.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,13 +75,6 @@ def _which(what: str, workflows: Mapping[str, Workflow]) -> UsageError:
         f"{what}: {', '.join(sorted(workflows))}.",
         "Name one of them with --workflow.",
     )
-
-
-def many_records() -> None:
-    """Set the collector as the worker does: records are many, long-lived and free of cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
 
 
 @contextmanager

@@ -4,13 +4,8 @@ Law of this module: composes a worker from settings; the worker itself knows no 
 no signal and no HTTP.
 """
 
-import faulthandler
-import gc
-import signal
-import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from types import FrameType
 from typing import Annotated
 
 import structlog
@@ -19,12 +14,12 @@ from confluent_kafka import KafkaException
 
 from refold.cli.load import load_workflows
 from refold.cli.logs import Level, configure
+from refold.cli.process import serve
 from refold.cli.supervisor import supervise
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow
 from refold.processors.endpoint import Endpoint
 from refold.processors.service import build_worker
-from refold.processors.worker import Worker
 from refold.snapshots.sessions import address_of
 from refold.topics.failures import kafka_error
 from refold.topics.settings import Settings, load_settings
@@ -33,9 +28,6 @@ from refold.topics.specs import events_topic
 _LOG = structlog.get_logger("refold.worker")
 ANSWER_S = 5.0
 """Longest wait for Kafka's first answer; the worker itself waits without an end."""
-SWITCH_S = 0.0005
-"""How long a thread that computes keeps the interpreter from one that waits for it."""
-
 END_S = 10.0
 """How long threads that are still busy may keep a worker that has stopped."""
 
@@ -66,7 +58,7 @@ def worker(
     endpoint = Endpoint(running.health, settings.worker.http_host, port) if port >= 0 else None
     if endpoint is not None:
         endpoint.start()
-    _run(running)
+    serve(running.run, running.stop, END_S)
 
 
 def _tell_start(settings: Settings, workflows: Mapping[str, Workflow]) -> None:
@@ -95,21 +87,3 @@ def _tell_start(settings: Settings, workflows: Mapping[str, Workflow]) -> None:
         },
         missing=[topic for topic in topics if topic not in found.topics],
     )
-
-
-def _run(running: Worker) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        running.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    # Instance records are many, long-lived and free of cycles: the collector's default would
-    # walk them again and again (docs/figures.md).
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
-    # The saver computes while the loop waits for Kafka; the loop must not wait 5 ms for its turn.
-    sys.setswitchinterval(SWITCH_S)
-    running.run()
-    # The interpreter waits for threads that a frozen server never answers; nobody else does.
-    faulthandler.dump_traceback_later(END_S, exit=True)

@@ -23,7 +23,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
+class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A command as the ledger plans it."""
 
     key: str
@@ -89,7 +89,7 @@ class Wanted(msgspec.Struct, frozen=True):
     lease_s: float
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An action that this worker may call, or ask about, until its lease runs out."""
 
     key: str
@@ -113,9 +113,13 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the first call may have been sent."""
     lost: bool = False
     """The last call's process did not come back."""
+    forward_type: str = ""
+    """Of an undoing: type of the event that told that its forward action was done."""
+    forward_result: bytes | None = None
+    """That event, encoded."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a call ended."""
 
     key: str
@@ -173,7 +177,7 @@ class Heard(StrEnum):
     """There is no such key."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event that waits until Kafka has it."""
 
     key: str

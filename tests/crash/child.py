@@ -2,16 +2,18 @@
 
 import os
 import signal
-from typing import Any
 
 import msgspec
 
 from refold.cli.logs import configure
+from refold.cli.process import serve
 from refold.examples.order import order
 from refold.processors.definition import Workflow
 from refold.processors.service import build_worker
 from refold.testing.boundary import Plan, wrap
 from refold.topics.settings import load_settings
+
+END_S = 10.0
 
 
 def main() -> None:
@@ -22,12 +24,11 @@ def main() -> None:
     workflow = Workflow("order", [order])
     worker = build_worker(load_settings(), {"order": workflow}, wrap=wrap(plan))
 
-    def stop(*_: Any) -> None:
-        worker.stop()
+    def run() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        worker.run()
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    worker.run()
+    serve(run, worker.stop, END_S)
 
 
 if __name__ == "__main__":

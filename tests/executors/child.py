@@ -6,6 +6,7 @@ POINT names where: `before_send`, `after_effect`, `recorded` (before its answer 
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -14,6 +15,7 @@ from tests.executors.desk import Paid, Pay
 
 from refold.executors.answers import Answers
 from refold.executors.executor import Call, Executor
+from refold.executors.model import Result
 from refold.executors.outcome import CannotTell, Done, Undone
 from refold.executors.truth import ByKey, Local, Neither, Queryable, Then, Truth
 from refold.snapshots.sessions import Connection
@@ -80,7 +82,8 @@ def stand_until_continued(call: Call) -> None:
 
 if POINT == "recorded":
 
-    def publish(self: Answers, *_: object) -> None:
-        stand_at("recorded")
+    def publish(self: Answers, results: Iterable[Result], *_: object) -> None:
+        if list(results):  # the scanner has none to give, and says so
+            stand_at("recorded")
 
     Answers.publish = publish  # type: ignore[method-assign,assignment]

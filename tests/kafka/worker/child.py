@@ -2,16 +2,17 @@
 
 import importlib
 import os
-import signal
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from refold.cli.logs import configure
+from refold.cli.process import serve
 from refold.processors.service import build_worker, options_of
 from refold.testing.boundary import Plan, wrap
 from refold.topics.settings import load_settings
+
+END_S = 10.0
 
 
 def main() -> None:
@@ -23,12 +24,7 @@ def main() -> None:
     text = os.environ.get("CRASH_PLAN")
     plan = msgspec.json.decode(text, type=Plan) if text else None
     worker = build_worker(settings, {workflow.name: workflow}, options=options, wrap=wrap(plan))
-
-    def stop(*_: Any) -> None:
-        worker.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    worker.run()
+    serve(worker.run, worker.stop, END_S)
 
 
 if __name__ == "__main__":
