@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from refold.executors.circuit import Sign
-from refold.executors.executor import Action, Call
+from refold.executors.executor import Action, Call, Forward, Read, decoded
 from refold.executors.model import Claimed, Ended, Status
 from refold.executors.outcome import (
     Accepted,
@@ -193,12 +193,17 @@ def _untold(answer: Any) -> str:
     return f"asked, it answered {answer!r:.80}"
 
 
-def call_of(claimed: Claimed, action: Action, until_s: float | None = None) -> Call:
+def call_of(
+    claimed: Claimed, action: Action, until_s: float | None = None, read: Read = decoded
+) -> Call:
     """What a handler is told about its call."""
+    forward = None
+    if claimed.forward_result is not None:
+        forward = Forward(claimed.forward_type, claimed.forward_result, read)
     return Call(
         claimed.key, claimed.attempt, action.deadline_s, until_s, claimed.tenant,
         claimed.workflow, claimed.instance, claimed.trace,
-        repeated=claimed.known is Status.UNKNOWN,
+        repeated=claimed.known is Status.UNKNOWN, forward=forward,
     )  # fmt: skip
 
 

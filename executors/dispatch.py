@@ -32,6 +32,7 @@ from refold.executors.lanes import Lanes
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed
 from refold.executors.outcome import CannotTell
+from refold.executors.reading import Schemas
 from refold.executors.threads import Threads
 from refold.executors.truth import Local, Queryable
 from refold.schemas.errors import RefoldError
@@ -82,6 +83,7 @@ class Dispatch:
         actions: By command type.
         lanes: Their slots, taken already.
         ledger: For `Local` actions.
+        schemas: Decodes what handlers want to know of what they undo.
         ended: Gets how each call ended, on any thread; to be recorded.
         recorded: Gets how a `Local` action ended, which is recorded already, and whether its
             result must wait for an earlier one.
@@ -94,12 +96,14 @@ class Dispatch:
         actions: Mapping[str, Action],
         lanes: Lanes,
         ledger: Ledger,
+        schemas: Schemas,
         ended: Callable[[End], None],
         recorded: Callable[[End, bool], None],
     ) -> None:
         self._actions = actions
         self._lanes = lanes
         self._ledger = ledger
+        self._read = schemas.read
         self._ended = ended
         self._recorded = recorded
         self._threads = Threads("handler")
@@ -129,7 +133,7 @@ class Dispatch:
         tasks: list[tuple[_Flight, Any]] = []
         for claimed, command, claimed_s in started:
             action = self._actions[claimed.type]
-            call = call_of(claimed, action, claimed_s + action.deadline_s)
+            call = call_of(claimed, action, claimed_s + action.deadline_s, self._read)
             flight = _Flight(claimed, action, call, claimed_s)
             call.lease_until_s = claimed_s + flight.lease_s
             with self._lock:
@@ -206,7 +210,7 @@ class Dispatch:
         """What the other side says; an exception is a value here, for some would end the loop."""
         if not isinstance(action.truth, Queryable):
             return CannotTell("nobody can be asked")
-        reconcile, call = action.truth.reconcile, call_of(claimed, action)
+        reconcile, call = action.truth.reconcile, call_of(claimed, action, read=self._read)
         if not asyncio.iscoroutinefunction(reconcile):
             answer: Future[Any] = Future()
             answer.set_running_or_notify_cancel()  # who asked may stop waiting, not take it back

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from refold.executors.outcome import Accepted, Done, TooLate
 from refold.executors.truth import Local, Queryable, Truth, fault_of
+from refold.processors.keys import forward_key
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.errors import Code, UsageError
 from refold.schemas.limits import name_fault
@@ -21,9 +22,26 @@ from refold.schemas.limits import name_fault
 Handler = Callable[..., Any | Done | Accepted | Awaitable[Any | Done | Accepted]]
 """`handler(command, call)`; for a `Local` action `handler(command, call, connection)`."""
 H = TypeVar("H", bound=Handler)
+E = TypeVar("E")
 DEADLINE_S: Final = 10.0
 CONCURRENCY: Final = 32
 CONCURRENCY_MOST: Final = 10_000
+
+
+Read = Callable[[Codec[Any], bytes], Any]
+
+
+def decoded(codec: Codec[Any], value: bytes) -> Any:
+    """An event behind its bytes, by the schemas that the process knows."""
+    return codec.decode(value)
+
+
+class Forward(NamedTuple):
+    """The event that told that a forward action was done, as the ledger keeps it."""
+
+    type: str
+    value: bytes
+    read: Read = decoded
 
 
 class Call:
@@ -39,11 +57,12 @@ class Call:
         instance: For which instance.
         trace: W3C traceparent, empty where there is none.
         repeated: True where an earlier call under this key may have been done already.
+        undoes: Key of the action that this one undoes; empty for a forward one.
     """
 
     __slots__ = (
-        "attempt", "deadline_s", "instance", "key", "lease_until_s", "repeated", "tenant", "trace",
-        "until_s", "workflow",
+        "_forward", "attempt", "deadline_s", "instance", "key", "lease_until_s", "repeated",
+        "tenant", "trace", "undoes", "until_s", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -58,8 +77,11 @@ class Call:
         trace: str = "",
         *,
         repeated: bool = False,
+        forward: Forward | None = None,
     ) -> None:
         self.key = key
+        self.undoes = forward_key(key)
+        self._forward = forward
         self.attempt = attempt
         self.deadline_s = deadline_s
         self.until_s = monotonic() + deadline_s if until_s is None else until_s
@@ -75,6 +97,28 @@ class Call:
     def left_s(self) -> float:
         """Seconds that are left for the call; below 0 when its time is over."""
         return self.until_s - monotonic()
+
+    def forward_event(self, event: type[E]) -> E | None:
+        """How the action that this one undoes was answered: `call.forward_event(Paid)`.
+
+        It is read from the ledger, and the same in every attempt and after every restart.
+
+        Args:
+            event: The type that is expected.
+
+        Returns:
+            The event; None for a forward action, and where the answer had another type or none,
+            as that of a person who has settled it.
+
+        Raises:
+            RecordError: Its bytes cannot be decoded.
+            ServerError: Its schema is not known here, and the schema topic is away.
+        """
+        codec: Codec[E] = codec_of(event)
+        if self._forward is None or self._forward.type != codec.name:
+            return None
+        found: E = self._forward.read(codec, self._forward.value)
+        return found
 
     def before_send(self) -> None:
         """Directly before the effect: stop here if this call must not be made any more (P31).

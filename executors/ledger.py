@@ -345,7 +345,7 @@ def _claimed(row: tuple[Any, ...]) -> Claimed:
         key=row[0], tenant=row[1], workflow=row[2], instance=row[3], state=row[4], action=row[5],
         direction=row[6], type=row[7], request=row[8], attempt=row[9], epoch=row[10],
         reply_to=row[11], trace=row[12], known=Status(row[13]), since_s=row[14], first_s=row[15],
-        lost=row[16],
+        lost=row[16], forward_type=row[17] or "", forward_result=row[18],
     )  # fmt: skip
 
 

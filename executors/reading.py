@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from refold.executors.executor import Action
+from refold.schemas.codec import Codec
 from refold.schemas.errors import Code, RecordError
 from refold.topics.clients import reader
 from refold.topics.schema_topic import SchemaTopic
@@ -33,8 +34,12 @@ class Schemas:
             RecordError: UNDECODABLE, or SCHEMA_UNKNOWN although the schema topic was read.
             ServerError: KAFKA_AWAY: not known yet.
         """
+        return self.read(action.codec, value)
+
+    def read(self, codec: Codec[Any], value: bytes) -> Any:
+        """A command or an event behind its bytes; raises as `decode`."""
         try:
-            return action.codec.decode(value)
+            return codec.decode(value)
         except RecordError as error:
             if error.code != Code.SCHEMA_UNKNOWN:
                 raise
@@ -42,8 +47,8 @@ class Schemas:
             if self._topic is None:
                 self._topic = SchemaTopic(self._settings.namespace, reader(self._settings))
             self._topic.refresh()
-            self._topic.registry.teach(action.codec)
-        return action.codec.decode(value)
+            self._topic.registry.teach(codec)
+        return codec.decode(value)
 
     def close(self) -> None:
         """Close the reader."""

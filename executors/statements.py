@@ -16,7 +16,11 @@ SCHEMA: Final = "refold_ledger"
 _ROW: Final = """a.key, a.tenant, a.workflow, a.instance_id, a.state, a.action, a.direction,
        a.type, a.request, a.attempt, a.epoch, a.reply_to, a.trace, due.status,
        coalesce(extract(epoch FROM now() - due.dispatched), 0)::float8,
-       coalesce(extract(epoch FROM now() - due.first_sent), 0)::float8, due.lost"""
+       coalesce(extract(epoch FROM now() - due.first_sent), 0)::float8, due.lost,
+       (SELECT f.result_type FROM $s.workflow_action f WHERE a.direction = 'compensate'
+        AND f.key = left(a.key, -length('compensate')) || 'forward' AND f.status = 'succeeded'),
+       (SELECT f.result FROM $s.workflow_action f WHERE a.direction = 'compensate'
+        AND f.key = left(a.key, -length('compensate')) || 'forward' AND f.status = 'succeeded')"""
 _TOLD: Final = "a.key, a.reply_to, a.instance_id, a.tenant, a.attempt, a.trace"
 """What the event about a row is made of."""
 _FORWARD: Final = "left(c.key, -length('compensate')) || 'forward'"

@@ -93,6 +93,12 @@ def compensate_key(forward_key: str) -> str:
     return f"{body}:{COMPENSATE}"
 
 
+def forward_key(compensate_key: str) -> str:
+    """The key of the action that the one with `compensate_key` undoes; empty for any other key."""
+    body, _, direction = compensate_key.rpartition(":")
+    return f"{body}:{FORWARD}" if direction == COMPENSATE else ""
+
+
 def derived_bytes(
     tenant: str, workflow: str, instance: str, identity: bytes, counter: int
 ) -> bytes:

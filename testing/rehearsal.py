@@ -32,7 +32,7 @@ from refold.executors.model import Claimed, Ended, Status
 from refold.executors.outcome import Done
 from refold.executors.truth import Local, Neither, Queryable, Then, repeatable
 from refold.processors.effects import Send
-from refold.processors.keys import COMPENSATE, FORWARD
+from refold.processors.keys import COMPENSATE, FORWARD, forward_key
 from refold.schemas.envelope import Answer, Outcome
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.sessions import Connection
@@ -48,6 +48,8 @@ class Row:
     send: Send
     status: Status = Status.PLANNED
     reason: str = ""
+    result: tuple[str, bytes] | None = None
+    """Type and value of the event that told that it was done."""
     first_ms: int = -1
     """When it was first called; below 0: never."""
     last_ms: int = -1
@@ -223,6 +225,8 @@ class Rehearsal:
 
     def _end(self, row: Row, ended: Ended) -> None:
         row.status, row.reason = ended.status, ended.reason
+        if row.status is Status.SUCCEEDED:
+            row.result = (ended.type, ended.value)
         if ended.event_id:
             tenant, instance = self.driver.whose(row.send.key)
             self.driver.send(
@@ -255,6 +259,8 @@ class Rehearsal:
         send, now_ms = row.send, self.driver.now_ms
         tenant, instance = self.driver.whose(send.key)
         called = row.first_ms >= 0
+        forward = self.rows.get(forward_key(send.key))
+        told = ("", None) if forward is None or forward.result is None else forward.result
         return Claimed(
             key=send.key,
             tenant=tenant,
@@ -272,6 +278,8 @@ class Rehearsal:
             known=row.status,
             since_s=(now_ms - row.last_ms) / 1000 if called else 0.0,
             first_s=(now_ms - row.first_ms) / 1000 if called else 0.0,
+            forward_type=told[0],
+            forward_result=told[1],
         )
 
 

@@ -60,8 +60,9 @@ def executor_of(world: Outside) -> Executor:
     _keep_stock(executor)
 
     def act(
-        command: type, system: str, action: str, truth: str, said: Said, no: Any = None
-    ) -> None:
+        command: type, system: str, action: str, truth: str, said: Said, no: Any = None,
+        *, undoes: type | None = None,
+    ) -> None:  # fmt: skip
         """One command type: who does it, what it is called there, and what is answered."""
         other = world.system(system)
 
@@ -82,7 +83,9 @@ def executor_of(world: Outside) -> Executor:
 
         @executor.action(command, truth=truths[truth], system=system, deadline_s=DEADLINE_S)
         def handle(wanted: Any, call: Call) -> Any:
+            done = call.forward_event(undoes) if undoes is not None else None
             values = {"order": call.instance, **asdict(wanted)}
+            values |= asdict(done) if done is not None else {}
             try:
                 reply = other.call(action, call.key, timeout_s=call.left_s, **values)
             except Refused:
@@ -92,7 +95,7 @@ def executor_of(world: Outside) -> Executor:
             return said(reply.reference)
 
     act(Pay, "bank", "pay", "queryable", Paid, PaymentDeclined())
-    act(Refund, "bank", "refund", "queryable", _no_event)
+    act(Refund, "bank", "refund", "queryable", _no_event, undoes=Paid)
     act(PayBack, "bank", "pay back", "queryable", _no_event)
     act(RedeemCoupon, "offers", "redeem", "by_key", lambda _: CouponRedeemed(), CouponRefused())
     act(ReleaseCoupon, "offers", "release", "by_key", _no_event)

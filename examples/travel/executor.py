@@ -51,16 +51,22 @@ def executor_of(world: Outside) -> Executor:
     hotel, flight, bank = map(world.system, ("hotel", "flight", "bank"))
 
     def act(
-        name: str, command: type, system: System, told: Told = nothing, no: Event | None = None
-    ) -> None:
-        """One command type: what it is called out there, who does it, and what it answers."""
+        name: str, command: type, system: System, told: Told = nothing, no: Event | None = None,
+        *, undoes: type[Event] | None = None,
+    ) -> None:  # fmt: skip
+        """One command type: what it is called out there, who does it, and what it answers.
+
+        What undoes something names it as the other side does: by its reservation, ticket, receipt.
+        """
         truth = ByKey(DAY_S) if system is flight else asking(system, told)
         where = {hotel: "hotel", flight: "flight", bank: "bank"}[system]
 
         @executor.action(command, truth=truth, system=where, deadline_s=DEADLINE_S)
         def handle(command: Any, call: Call) -> Event | Accepted | None:
+            done = call.forward_event(undoes) if undoes is not None else None
+            values = asdict(command) | (asdict(done) if done is not None else {})
             try:
-                reply = system.call(name, call.key, timeout_s=call.left_s, **asdict(command))
+                reply = system.call(name, call.key, timeout_s=call.left_s, **values)
             except Refused:
                 if no is None:
                     raise
@@ -72,9 +78,9 @@ def executor_of(world: Outside) -> Executor:
     act("book", BookHotel, hotel, HotelBooked, HotelFull())
     act("book", BookFlight, flight, FlightBooked, FlightFull())
     act("pay", Pay, bank, Paid, PaymentDeclined())
-    act("cancel", CancelHotel, hotel)
-    act("cancel", CancelFlight, flight)
-    act("refund", Refund, bank)
+    act("cancel", CancelHotel, hotel, undoes=HotelBooked)
+    act("cancel", CancelFlight, flight, undoes=FlightBooked)
+    act("refund", Refund, bank, undoes=Paid)
     return executor
 
 

@@ -94,6 +94,17 @@ def test_a_booking_that_is_cancelled_while_nobody_knows_of_it_is_settled_and_the
     assert [each.action for each in world.journal("hotel")] == ["book", "cancel"]
 
 
+def test_what_is_undone_is_called_as_the_other_side_calls_it() -> None:
+    driver, world, acting = made(1)
+    world.system("bank").next("decline")
+    driver.send("t-1", ORDER)
+    acting.run()
+    trip_ = driver.instance("t-1").context
+    assert driver.state("t-1") == "undone"
+    assert world.journal("hotel")[-1].request["reservation"] == trip_.reservation
+    assert world.journal("flight")[-1].request["ticket"] == trip_.ticket
+
+
 def test_an_undoing_that_no_attempt_brings_about_parks_the_trip_and_says_what_stands() -> None:
     driver, world, acting = made(1)
     world.system("flight").next("decline")
@@ -120,7 +131,7 @@ def test_a_payment_that_is_only_accepted_is_done_when_the_bank_says_so_once() ->
     check(driver, world)
 
 
-def test_a_payment_that_is_accepted_and_never_answered_is_asked_for_at_its_deadline() -> None:
+def test_a_payment_that_is_accepted_and_never_answered_is_asked_for() -> None:
     driver, world, acting = made(1)
     world.system("bank").next("twice")
     driver.send("t-1", ORDER)
