@@ -14,6 +14,7 @@ from refold.processors.check_actions import check_actions
 from refold.processors.check_children import check_children
 from refold.processors.check_ends import check_ends
 from refold.processors.check_forks import check_forks
+from refold.processors.check_kinds import check_kinds
 from refold.processors.definition import short
 from refold.processors.engine_events import PREFIX
 from refold.processors.purity import faults
@@ -33,7 +34,6 @@ from refold.schemas.errors import Code, DefinitionError, nearest
 from refold.schemas.limits import name_fault, type_fault
 from refold.schemas.types import Event
 
-_COUNTS: Final = ("transitions", "visits", "unchanged")
 DEDUP_MOST: Final = 100_000
 """Event identities that an instance may remember: 2.4 MB of every snapshot."""
 
@@ -45,7 +45,7 @@ def check(spec: Spec) -> None:
         DefinitionError: The first thing that does not hold; names the state and the cure.
     """
     for one in (
-        _kinds,
+        check_kinds,
         _names,
         _bounds,
         _functions,
@@ -70,31 +70,6 @@ def check(spec: Spec) -> None:
         one(spec)
 
 
-def _kinds(spec: Spec) -> None:
-    """States are texts and events are classes; mixed up they would fail somewhere else."""
-    named: list[tuple[str, object]] = [("the initial state", spec.initial)]
-    named += [(f"the state in which {rule.event!r} comes", rule.state) for rule in spec.rules]
-    named += [
-        (f"to= of {getattr(rule.event, '__name__', rule.event)} in state {rule.state!r}", rule.to)
-        for rule in spec.rules
-        if rule.to is not None
-    ]
-    named += [("the state of final(…)", final.state) for final in spec.finals]
-    named += [("the state of enter(…)", entry.state) for entry in spec.entries]
-    named += [("a state of defer(…)", state) for state, _ in spec.deferred]
-    named += [("a state of already(…)", state) for state, _ in spec.already]
-    named += [("a state of waits(…)", state) for state, _ in spec.waits]
-    for what, state in named:
-        if not isinstance(state, str):
-            found = f"the class {state.__name__}" if isinstance(state, type) else repr(state)
-            raise wrong(spec, f"{what} is {found}", "Give a state's name, a text.")
-    events = [(rule.state, rule.event) for rule in spec.rules]
-    for state, kind in (*events, *spec.deferred, *spec.already):
-        if not isinstance(kind, type):
-            what = f"{kind!r} in state {state!r} is no event type"
-            raise wrong(spec, what, "Give the event's class.", state=state)
-
-
 def _names(spec: Spec) -> None:
     named = [("workflow", spec.name)] + [("state", state) for state in spec.states()]
     for one in spec.commands:
@@ -108,15 +83,9 @@ def _names(spec: Spec) -> None:
 
 def _bounds(spec: Spec) -> None:
     limits = spec.limits
-    if type(spec.version) is not int or spec.version < 1:
-        raise wrong(spec, "the version is not 1 or more", "Count versions from 1.")
     if not 1 <= spec.dedup <= DEDUP_MOST:
         cure = f"Remember 1 to {DEDUP_MOST} event identities."
         raise wrong(spec, f"dedup={spec.dedup} is out of range", cure)
-    for name in (*_COUNTS, "deferred", "parked", "command_bytes", "actions", "branches"):
-        value = getattr(limits, name)
-        if value is not None and (type(value) is not int or value < 1):
-            raise wrong(spec, f"limit {name}={value!r} is not 1 or more", "Give a count or None.")
     if limits.over is not None and limits.over not in {final.state for final in spec.finals}:
         cure = "Name a final state, or leave `over` out to park."
         raise wrong(spec, f"limit over={limits.over!r} is not a final state", cure)
@@ -174,7 +143,10 @@ def _functions(spec: Spec) -> None:
             raise wrong(spec, f"{what} is async or a generator", cure)
         count = positional_count(function)
         allowed, cure = _TAKES["invariant" if what.startswith("invariant") else least]
-        if count is not None and count not in allowed:
+        if count is None:
+            cure = "Write a function with parameters that calls it."
+            raise wrong(spec, f"what {what} takes cannot be told", cure)
+        if count not in allowed:
             takes = " or ".join(map(str, allowed))
             raise wrong(spec, f"{what} takes {count} parameters, not {takes}", cure)
 
@@ -230,6 +202,7 @@ def _states(spec: Spec) -> None:
     named += [("defer", state) for state, _ in spec.deferred]
     named += [("already", state) for state, _ in spec.already]
     named += [("waits", state) for state, _ in spec.waits]
+    named += [("pivot", state) for state in spec.pivots]
     named += [
         (f"invariant {one.name!r}", state) for one in spec.invariants for state in one.states or ()
     ]
@@ -359,6 +332,10 @@ def _commands(spec: Spec) -> None:
             cure = "A state sends commands: make it a Command, or let its receiver send the event."
             what = f"state {entry.state!r} sends {event.__name__}, which is an Event"
             raise wrong(spec, what, cure, state=entry.state)
+        if entry.state == spec.initial and all(rule.to != entry.state for rule in spec.rules):
+            cure = "Send from the state that the first event leads to, or lead back to it by to=."
+            what = f"state {entry.state!r} sends when it is entered, and it is never entered"
+            raise wrong(spec, f"{what}: every instance begins in it", cure, state=entry.state)
         if not sent_types(spec, entry.send):
             cure = "Annotate what it returns, or declare the type with command(…)."
             what = f"which commands state {entry.state!r} sends cannot be told from its code"

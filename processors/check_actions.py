@@ -3,13 +3,12 @@
 Law of this module: as `refold.processors.check`, of which it is a part.
 """
 
-from datetime import timedelta
-
-from refold.processors.sends import command_types, sent_types, targets_of
+from refold.processors.sends import annotated_types, command_types, sent_types, targets_of
 from refold.processors.spec import Spec
 from refold.processors.triggers import UNDONE_TRIGGER, trigger_of
 from refold.processors.wrong import wrong
 from refold.schemas.limits import name_fault
+from refold.schemas.types import Event
 
 
 def check_actions(spec: Spec) -> None:
@@ -18,7 +17,7 @@ def check_actions(spec: Spec) -> None:
     Raises:
         DefinitionError: The first thing that does not hold; names the state and the cure.
     """
-    for one in (_answers, _triggers, _retries, _undoing, _timers):
+    for one in (_answers, _triggers, _undoing, _timers):
         one(spec)
 
 
@@ -28,11 +27,6 @@ def _answers(spec: Spec) -> None:
     finals = {final.state for final in spec.finals}
     joined = {(one.state, one.command) for one in spec.joins}  # there they are counted
     answers = {one.type: one.answers for one in spec.commands if one.answers}
-    for one in spec.commands:
-        for kind in one.answers:
-            if not isinstance(kind, type) or trigger_of(kind) is not None:
-                what = f"{kind!r} among the answers of {one.type.__name__} is no event type"
-                raise wrong(spec, what, "Give the event's class.")
     for entry in (one for one in spec.entries if one.state not in finals):
         for command in sent_types(spec, entry.send):
             for kind in answers.get(command, ()):
@@ -57,19 +51,6 @@ def _triggers(spec: Spec) -> None:
                 raise wrong(spec, what, "Give late policies for events: reports are noted.")
 
 
-def _retries(spec: Spec) -> None:
-    for one in spec.commands:
-        retry = one.retry
-        if retry is None:
-            continue
-        good = retry.attempts >= 1 and retry.first_s >= 0 and retry.factor >= 1
-        if not (good and retry.most_s >= 0 and 0 <= retry.jitter <= 1):
-            cure = (
-                "Give 1 or more attempts, no time below 0 s, a factor of 1 or more, jitter 0 to 1."
-            )
-            raise wrong(spec, f"the retry of {one.type.__name__} is out of range", cure)
-
-
 def _undoing(spec: Spec) -> None:
     """What undoes can be found, goes to the same executor, and is itself not undone."""
     declared = {one.type: one for one in spec.commands}
@@ -81,7 +62,13 @@ def _undoing(spec: Spec) -> None:
         if not found:
             cure = "Annotate what it returns."
             raise wrong(spec, f"what undoes {name} cannot be told from its code", cure)
+        if any(several for _, several in annotated_types(one.compensate)):
+            cure = "Return one command: what is done by one action is undone by one."
+            raise wrong(spec, f"the compensation of {name} returns several commands", cure)
         for kind in found:
+            if issubclass(kind, Event):
+                cure = "Make it a Command: an executor undoes."
+                raise wrong(spec, f"{kind.__name__} undoes {name} and is an Event", cure)
             if target_of[kind] != target_of[one.type]:
                 what = f"{kind.__name__} undoes {name} and goes to another target"
                 cure = (
@@ -103,6 +90,9 @@ def _undoing(spec: Spec) -> None:
                 "Declare command(…, compensate=…), or child(…, cancel=…), for what is to be undone."
             )
             raise wrong(spec, f"state {state!r} undoes, and no command can be undone", cure)
+        if state in spec.pivots:
+            cure = "Make a pivot of the state from which on nothing is to be undone."
+            raise wrong(spec, f"state {state!r} undoes and is a pivot: nothing is left", cure)
     _ends_undoing(spec)
 
 
@@ -130,9 +120,6 @@ def _timers(spec: Spec) -> None:
             cure = "Give each timer of a state its own name=."
             raise wrong(spec, f"state {one.state!r} has timer {one.name!r} twice", cure)
         seen.add((one.state, one.name))
-        if isinstance(one.duration, timedelta) and one.duration <= timedelta(0):
-            what = f"timer {one.name!r} of state {one.state!r} lasts {one.duration}"
-            raise wrong(spec, what, "Give a duration above zero.")
         if one.state in finals or one.state == spec.initial:
             what = f"state {one.state!r} has a timer, and it is never entered or never left"
             raise wrong(spec, what, "Give timers to states that are entered and left.")

@@ -4,12 +4,13 @@ Law of this module: as `refold.processors.check`, of which it is a part.
 """
 
 from refold.processors.engine_events import PREFIX
-from refold.processors.sends import sent_types
+from refold.processors.sends import annotated_types, sent_types
 from refold.processors.spec import ChildSpec, Spec, Start
 from refold.processors.triggers import trigger_of
 from refold.processors.wrong import wrong
 from refold.schemas.codec import codec_of
 from refold.schemas.limits import name_fault
+from refold.schemas.types import Command
 
 
 def check_children(spec: Spec) -> None:
@@ -25,10 +26,13 @@ def check_children(spec: Spec) -> None:
             raise wrong(spec, f"child {one.workflow!r} {fault}", "Name a workflow.")
         if names.count(one.workflow) > 1:
             raise wrong(spec, f"child {one.workflow!r} is declared twice", "Declare it once.")
-        for kind in (one.event, *one.answers):
-            if not isinstance(kind, type) or trigger_of(kind) is not None:
-                what = f"{kind!r} of child {one.workflow!r} is no event type"
-                raise wrong(spec, what, "Give the event's class.")
+        if not isinstance(one.event, type) or trigger_of(one.event) is not None:
+            what = f"{one.event!r} of child {one.workflow!r} is no event type"
+            raise wrong(spec, what, "Give the event's class.")
+        for kind, _ in () if one.cancel is None else annotated_types(one.cancel):
+            if issubclass(kind, Command):
+                what = f"cancel of child {one.workflow!r} gives {kind.__name__}, which is a Command"
+                raise wrong(spec, what, "Give the event by which the child undoes its work.")
         if codec_of(one.event).name.startswith(PREFIX):
             what = f"child {one.workflow!r} begins with an event of the engine's own"
             raise wrong(spec, what, "Give an event type of that workflow.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from refold.processors.sends import sent_types
 from refold.processors.spec import ChildSpec, CommandSpec, Everything, JoinSpec, Spec, Start
-from refold.processors.triggers import JOINED, MISSED, called_of, trigger_of
+from refold.processors.triggers import JOINED, MISSED, called_of, joined, trigger_of
 from refold.processors.wrong import wrong
 
 
@@ -36,6 +36,9 @@ def check_forks(spec: Spec) -> None:
 
 
 def _join(spec: Spec, where: str, join: JoinSpec) -> None:
+    pair = (join.state, joined(join.command))
+    if any(rule.to is None for rule in spec.rules if (rule.state, rule.event) == pair):
+        raise wrong(spec, f"{where} leads nowhere", "Name in to= the state that is entered then.")
     if not isinstance(join.need, Everything) and (type(join.need) is not int or join.need < 1):
         raise wrong(spec, f"{where} needs {join.need!r}", "Give ALL, or a number from 1 on.")
     sent = {

@@ -23,6 +23,7 @@ from refold.schemas.codec import codec_of
 from refold.schemas.envelope import Answer, EventRecord, Outcome, Parent, derived_id
 from refold.schemas.errors import Code
 from refold.schemas.limits import bounded_text, id_fault
+from refold.schemas.types import Command
 from refold.schemas.verdicts import Reason, Verdict
 
 _NO: Final = frozenset({Verdict.REFUSED, Verdict.POISON})
@@ -110,6 +111,8 @@ def cancelled(
     """
     what = f"cancel of {forward.target!r} gave {type(wanted).__name__}"
     try:
+        if isinstance(wanted, Command):
+            raise TypeError("it is a Command")
         codec = codec_of(type(wanted))
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from refold.processors.check import check
+from refold.processors.check_kinds import check_kinds
 from refold.processors.definition import Definition, compiled
 from refold.processors.engine_events import Rung
 from refold.processors.info import StepInfo
@@ -205,7 +206,7 @@ class StateGraph(Generic[C]):
                 a state of `undo`. It goes to the same target.
         """
         spec = self._open()
-        declared = CommandSpec(command, target, action, each, tuple(answers), retry, compensate)
+        declared = CommandSpec(command, target, action, each, _many(answers), retry, compensate)
         spec.commands.append(declared)
 
     def after(
@@ -232,7 +233,7 @@ class StateGraph(Generic[C]):
         called = name or (lasting(duration) if isinstance(duration, timedelta) else "deadline")
         spec = self._open()
         spec.timers.extend(TimerSpec(one, called, duration) for one in _several(state))
-        rules = [Rule(one, rung(called), to, guard) for one in _several(state)]
+        rules = [Rule(one, rung(str(called)), to, guard) for one in _several(state)]
         spec.rules.extend(rules)
         return Transitions(rules)
 
@@ -258,7 +259,7 @@ class StateGraph(Generic[C]):
                 what it did: sent by a state of `undo`, by a join that cancels the rest, and when
                 this instance ends before it. None: it goes its own way.
         """
-        self._open().children.append(ChildSpec(workflow, event, tuple(answers), cancel))
+        self._open().children.append(ChildSpec(workflow, event, _many(answers), cancel))
 
     def join(
         self,
@@ -318,7 +319,7 @@ class StateGraph(Generic[C]):
             during: The steps; None: the states that send what can be undone, up to the pivot.
         """
         spec = self._open()
-        whens = (when,) if isinstance(when, type) else tuple(when)
+        whens = _many(when)
         steps = None if during is None else _several(during)
         spec.undos.append(UndoSpec(state, whens, steps))
         spec.rules.append(Rule(state, UNDONE_TRIGGER, to))
@@ -354,8 +355,9 @@ class StateGraph(Generic[C]):
                 other end as failed.
         """
         spec = self._open()
-        spec.finals.append(FinalState(state, dict(late), status, answer))
-        for kind, policy in late.items():
+        known = dict(late) if isinstance(late, Mapping) else late  # if not, `check` tells
+        spec.finals.append(FinalState(state, known, status, answer))
+        for kind, policy in known.items() if isinstance(known, dict) else ():
             if isinstance(policy, Reopen) and isinstance(kind, type):
                 spec.rules.append(Rule(state, reopened(kind), policy.state, None, policy.reducer))
 
@@ -422,6 +424,7 @@ class StateGraph(Generic[C]):
             DefinitionError: Something does not hold; it names the state and the cure.
         """
         if self._built is None:
+            check_kinds(self.spec)
             spec = spelled_out(self.spec)
             check(spec)
             self._built = compiled(spec)
@@ -437,3 +440,9 @@ def _several(state: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(state, str) or not isinstance(state, Iterable):
         return (state,)  # what is no text is told by `check`, with the place where it stands
     return tuple(state)
+
+
+def _many(kinds: Any) -> tuple[Any, ...]:
+    """Several, or the only one; what is none is told by `check`."""
+    single = isinstance(kinds, str | type) or not isinstance(kinds, Iterable)
+    return (kinds,) if single else tuple(kinds)

@@ -28,6 +28,7 @@ from refold.processors.engine_events import (
     Unknown,
 )
 from refold.schemas.codec import codec_of
+from refold.schemas.errors import Code, DefinitionError
 from refold.schemas.types import Event
 
 Duration = timedelta | Callable[[Any], timedelta | datetime]
@@ -129,8 +130,23 @@ def missed(command: type | str) -> type[Joined]:
     return found
 
 
-@cache
 def _reported(command: type | str | Anything, base: Any, name: str, word: str) -> Any:
+    """The trigger with this word for an action.
+
+    Raises:
+        DefinitionError: It names no command.
+    """
+    if not isinstance(command, type | str | Anything):
+        raise DefinitionError(
+            Code.DEFINITION_INVALID,
+            f"{word}({command!r}) names no command.",
+            "Give the command's class, or the name of a child workflow, one at a time.",
+        )
+    return _report(command, base, name, word)
+
+
+@cache
+def _report(command: type | str | Anything, base: Any, name: str, word: str) -> Any:
     title = f"{word}({called_of(command)})"
     return _made(base, Trigger(f"{name}:{command_name(command)}", title, command=command))
 

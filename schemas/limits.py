@@ -31,8 +31,10 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def name_fault(text: str) -> str | None:
+def name_fault(text: object) -> str | None:
     """What is wrong with a namespace, tenant, workflow, target, state or action; else None."""
+    if not isinstance(text, str):  # an author's mistake, told where it was made
+        return "is no text"
     if len(text) > NAME_BYTES:
         return f"is longer than {NAME_BYTES} bytes"
     return None if _NAME.match(text) else "does not match [A-Za-z0-9_-]+"
