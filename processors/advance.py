@@ -30,7 +30,7 @@ from refold.processors.records import (
     remembered,
     small_enough,
 )
-from refold.processors.spec import Forward, Late, Policy, Reopen, Start
+from refold.processors.spec import Forward, Late, LatePolicy, Reopen, Start
 from refold.processors.table import Cell, Sending, Transition
 from refold.processors.triggers import REOPENED
 from refold.schemas.envelope import EventRecord
@@ -185,7 +185,7 @@ def _without(
     late = definition.late(state, event.type)
     if instance.more.ended or late is not None:
         if type(late) is Reopen and not instance.more.ended:
-            return _reopened(definition, instance, event, data)
+            return _reopened(definition, instance, event, data, late)
         return _late(definition, instance, event, late)
     if cell is None:
         return refuse(
@@ -203,7 +203,7 @@ def _without(
 
 
 def _late(
-    definition: Definition, instance: Instance, event: EventRecord, late: Policy | None
+    definition: Definition, instance: Instance, event: EventRecord, late: LatePolicy | None
 ) -> Step:
     """After the end: always verdict late, the policy beside it."""
     state, ended = instance.state, instance.more.ended
@@ -220,9 +220,13 @@ def _late(
     return Step(Verdict.LATE, after, effects, reason, f"{state}/{event.type}/{policy}")
 
 
-def _reopened(definition: Definition, instance: Instance, event: EventRecord, data: Any) -> Step:
+def _reopened(
+    definition: Definition, instance: Instance, event: EventRecord, data: Any, late: Reopen
+) -> Step:
     """After the end, and the end does not stand: verdict late, in the state that is entered."""
     step = advance(definition, instance, event, data, f"{REOPENED}:{event.type}")
+    if step.verdict is Verdict.REFUSED:  # its condition does not hold
+        return _late(definition, instance, event, late.otherwise)
     after = step.instance
     if step.verdict is not _APPLIED or after is None:
         return step

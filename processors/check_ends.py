@@ -13,6 +13,7 @@ from refold.processors.wrong import wrong
 from refold.schemas.errors import nearest
 from refold.schemas.limits import name_fault
 
+_OTHERWISE: Final = frozenset({Late.RECORD, Late.REFUSE, Late.ALREADY})
 _POLICIES: Final = (*sorted(Late), "reopen(…)", "forward(…)")
 
 
@@ -96,6 +97,11 @@ def _reopen(spec: Spec, where: str, kind: object, late: Reopen) -> None:
     for rule in spec.rules:
         if not is_reopening(rule.event):
             declared |= {rule.state} if rule.to is None else {rule.state, rule.to}
+    if late.otherwise not in _OTHERWISE and not isinstance(late.otherwise, Forward):
+        cure = f"Declare one of {', '.join(sorted(_OTHERWISE))}, forward(…)."
+        raise wrong(spec, f"{where}, otherwise {late.otherwise!s}, cannot be kept", cure)
+    if isinstance(late.otherwise, Forward):
+        _forward(spec, where, late.otherwise)
     if late.state not in declared or late.state in {final.state for final in spec.finals}:
         going = declared - {final.state for final in spec.finals}
         cure = f"{nearest(late.state, going)}Name a state that goes on: {', '.join(sorted(going))}."

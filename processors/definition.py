@@ -23,8 +23,8 @@ from refold.processors.spec import (
     Function,
     Invariant,
     JoinSpec,
+    LatePolicy,
     Limits,
-    Policy,
     Rule,
     Schedule,
     Spec,
@@ -70,7 +70,7 @@ class Definition:
     states: States
     table: Mapping[str, Mapping[str, Cell]]
     """state → event type → what it does. A type that is not there is refused or `late_rest`."""
-    late_rest: Mapping[str, Policy]
+    late_rest: Mapping[str, LatePolicy]
     """Final state → policy of every type that its row does not name."""
     finals: Mapping[str, FinalState]
     events: Mapping[str, Codec[Any]]
@@ -119,7 +119,7 @@ class Definition:
     """What is declared now, by id; None for a workflow that is no calendar's. The fold never asks
     for it, and no fingerprint covers it: the owner writes down what it says."""
 
-    def late(self, state: str, event: str) -> Policy | None:
+    def late(self, state: str, event: str) -> LatePolicy | None:
         """What a final state does with an event type; None for a state that goes on."""
         cell = self.table[state].get(event)
         return self.late_rest.get(state) if cell is None else cell.late

@@ -4,7 +4,7 @@ Law of this module: it only collects what is said (a `Spec`); `build` has it che
 compiled. Nothing here runs a user's function.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
@@ -24,8 +24,8 @@ from refold.processors.spec import (
     Invariant,
     JoinSpec,
     Late,
+    LatePolicies,
     Limits,
-    Policy,
     Reopen,
     Retry,
     Rule,
@@ -39,7 +39,6 @@ from refold.processors.status import RunStatus
 from refold.processors.triggers import (
     ANY,
     UNDONE_TRIGGER,
-    Anything,
     Duration,
     Joined,
     joined,
@@ -340,7 +339,7 @@ class StateGraph(Generic[C]):
         self,
         state: str,
         *,
-        late: Mapping[type | Anything, Policy],
+        late: LatePolicies,
         status: RunStatus = RunStatus.COMPLETED,
         answer: Callable[[C], object] | None = None,
     ) -> None:
@@ -359,7 +358,8 @@ class StateGraph(Generic[C]):
         spec.finals.append(FinalState(state, known, status, answer))
         for kind, policy in known.items() if isinstance(known, dict) else ():
             if isinstance(policy, Reopen) and isinstance(kind, type):
-                spec.rules.append(Rule(state, reopened(kind), policy.state, None, policy.reducer))
+                goes_on = (policy.state, policy.when, policy.reducer)
+                spec.rules.append(Rule(state, reopened(kind), *goes_on))
 
     def waits(self, state: str | Sequence[str], status: RunStatus) -> None:
         """Declare what a state waits for: what `run_status` shows while it stands."""

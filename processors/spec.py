@@ -40,9 +40,12 @@ class Reopen:
     state: str
     reducer: "Function | None" = None
     """None: the context stays as it is."""
+    when: "Function | None" = None
+    """None: each time."""
+    otherwise: "Late | Forward" = Late.RECORD
 
     def __str__(self) -> str:
-        return f"reopen {self.state}"
+        return f"reopen {self.state}" + (f", else {self.otherwise}" if self.when else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,29 @@ class Forward:
         return f"forward {self.workflow}"
 
 
-Policy = Late | Reopen | Forward
-"""What a final state does with an event that comes after the end."""
+LatePolicy = Late | Reopen | Forward
+"""What a final state does with an event that comes after the end: `Late.…`, `reopen(…)` or
+`forward(…)`."""
+LatePolicies = Mapping[type | Anything, LatePolicy]
+"""What `final(late=…)` takes: a policy by event type, `ANY` for the rest."""
 
 
-def reopen(state: str, reducer: "Function | None" = None) -> Reopen:
+def reopen(
+    state: str,
+    reducer: "Function | None" = None,
+    *,
+    when: "Function | None" = None,
+    otherwise: Late | Forward = Late.RECORD,
+) -> Reopen:
     """The late policy that takes an instance up again; it counts how often.
 
     Args:
         state: A state of the graph that is not final; it is entered with its commands and timers.
         reducer: As for `StateGraph.on`; left out: the context stays as it is.
+        when: As `guard` of `StateGraph.on`: where it does not hold, the end stands.
+        otherwise: What becomes of the event then.
     """
-    return Reopen(state, reducer)
+    return Reopen(state, reducer, when, otherwise)
 
 
 def forward(workflow: str) -> Forward:
@@ -296,7 +310,7 @@ class FinalState:
     """A final state: what it does with late events and what it means for the run."""
 
     state: str
-    late: Mapping[type | Anything, Policy]
+    late: LatePolicies
     status: RunStatus
     answer: Function | None = None
     """context → event that tells a parent; None: the engine's own."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from refold.processors.spec import Function, Invariant, Policy, Retry
+from refold.processors.spec import Function, Invariant, LatePolicy, Retry
 from refold.schemas.codec import Codec
 
 
@@ -52,7 +52,7 @@ class Cell:
     transitions: tuple[Transition, ...] = ()
     deferred: bool = False
     already: bool = False
-    late: Policy | None = None
+    late: LatePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

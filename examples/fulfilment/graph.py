@@ -51,7 +51,6 @@ class Order(Context):
     coupon: str = ""
     in_doubt: bool = False  # nobody knows yet whether it is paid
     receipts: tuple[str, ...] = ()
-    surplus: PayBack | None = None
 
 
 order = StateGraph("fulfilment", version=1, context=Order, initial="new", tenant="shop")
@@ -116,24 +115,31 @@ order.on("telling", failed(Notify), to="done")
 # Money that the order has no use for waits until its end, and is paid back
 
 
+def is_news(order: Order, event: PaymentNoticed) -> bool:
+    return event.receipt not in order.receipts
+
+
 def surplus(order: Order, event: PaymentNoticed) -> Order:
-    if event.receipt in order.receipts:
-        return replace(order, surplus=None)
-    receipts = (*order.receipts, event.receipt)
-    return replace(order, receipts=receipts, surplus=PayBack(event.receipt, event.amount))
+    return replace(order, receipts=(*order.receipts, event.receipt))
+
+
+def pay_back(_: Order, event: PaymentNoticed) -> PayBack:
+    return PayBack(event.receipt, event.amount)
 
 
 BEFORE = ("locking", "paying", "redeeming", "rewarding", "packing")
 order.defer((*BEFORE, "telling", "undoing", "settling", "clearing"), PaymentNoticed)
-order.enter(("settling", "clearing"), send=lambda order, _: order.surplus)
+order.enter(("settling", "clearing"), send=pay_back)
 order.join("settling", PayBack, to="done")
 order.join("clearing", PayBack, to="cancelled")
 
 order.final("done", late={
-    PaymentNoticed: reopen("settling", surplus), OrderCancelled: Late.REFUSE, ANY: Late.RECORD,
+    PaymentNoticed: reopen("settling", surplus, when=is_news, otherwise=Late.ALREADY),
+    OrderCancelled: Late.REFUSE, ANY: Late.RECORD,
 })
 order.final("cancelled", status=RunStatus.COMPENSATED, late={
-    PaymentNoticed: reopen("clearing", surplus), OrderCancelled: Late.ALREADY, ANY: Late.RECORD,
+    PaymentNoticed: reopen("clearing", surplus, when=is_news, otherwise=Late.ALREADY),
+    OrderCancelled: Late.ALREADY, ANY: Late.RECORD,
 })
 order.invariant("nobody is told of an order that is not paid",
                 lambda _, order: bool(order.receipts), states=("telling", "done"))

@@ -9,7 +9,15 @@ from msgspec.structs import replace
 from refold.processors.definition import Definition, Workflow
 from refold.processors.graph import ALL, ANY, Late, Limits, Retry, RunStatus, StateGraph, StepInfo
 from refold.processors.schedules import Schedules
-from refold.processors.spec import Schedule, Start, forward, reopen, start
+from refold.processors.spec import (
+    LatePolicies,
+    LatePolicy,
+    Schedule,
+    Start,
+    forward,
+    reopen,
+    start,
+)
 from refold.processors.triggers import Joined, failed, missed, succeeded, unknown
 from refold.schemas.errors import DefinitionError, RefoldError
 from refold.schemas.shapes import Bits, Digits, WasNamed
@@ -29,6 +37,8 @@ __all__ = [
     "Event",
     "Joined",
     "Late",
+    "LatePolicies",
+    "LatePolicy",
     "Limits",
     "RefoldError",
     "Retry",

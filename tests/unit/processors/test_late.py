@@ -12,6 +12,8 @@ from refold import (
     DefinitionError,
     Event,
     Late,
+    LatePolicies,
+    LatePolicy,
     Retry,
     RunStatus,
     StateGraph,
@@ -21,6 +23,7 @@ from refold import (
     replace,
 )
 from refold.processors.keys import compensate_key
+from refold.processors.spec import Forward
 from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -188,6 +191,55 @@ def test_a_late_event_opens_the_instance_again_and_that_is_counted() -> None:
     checked(made)
 
 
+def settled(late: LatePolicy) -> Driver:
+    """Paid, with a policy of its own for complaints."""
+    graph = bill()
+    graph.on("paying", Complained, to="other")
+    policies: LatePolicies = {Complained: late, ANY: Late.RECORD}
+    graph.final("other", late=policies)
+    made = Driver(graph, tenant="acme")
+    made.send("b", Placed(300))
+    made.send("b", Complained("first"))
+    assert made.state("b") == "other"
+    return made
+
+
+def is_loud(ctx: Bill, event: Complained) -> bool:
+    return len(event.text) > ctx.complaints
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "transition"),
+    [
+        (Late.RECORD, "other/Complained/record"),
+        (Late.REFUSE, "other/Complained/refuse"),
+        (Late.ALREADY, "other/Complained/already"),
+        (forward("desk"), "other/Complained/forward desk"),
+    ],
+)
+def test_an_instance_is_opened_again_only_where_the_guard_holds(
+    otherwise: Late | Forward, transition: str
+) -> None:
+    made = settled(reopen("paying", complained, when=is_loud, otherwise=otherwise))
+    step = made.send("b", Complained(""))
+    assert (step.verdict, step.transition, made.state("b")) == (
+        Verdict.LATE, transition, "other",
+    )  # fmt: skip
+    assert [one.type for one in step.effects] == ["Complained"] * isinstance(otherwise, Forward)
+    assert made.instance("b").more.reopened == 0
+    step = made.send("b", Complained("louder"))
+    assert (step.verdict, made.state("b")) == (Verdict.LATE, "paying")
+    assert made.instance("b").more.reopened == 1
+    checked(made)
+
+
+def test_a_guard_of_an_opening_that_raises_parks_and_the_end_stands() -> None:
+    made = settled(reopen("paying", when=lambda _, event: 1 / len(event.text) > 0))
+    assert made.send("b", Complained("")).verdict is Verdict.PARKED
+    assert made.state("b") == "other"
+    checked(made)
+
+
 def test_an_opening_whose_reducer_raises_parks_and_the_end_stands() -> None:
     made = Driver(bill(), tenant="acme")
     made.send("b", Placed(300))
@@ -257,6 +309,11 @@ def test_types_that_the_graph_does_not_know_are_handed_on_as_they_came() -> None
 
 
 MISTAKES: list[tuple[Callable[[], Graph], str]] = [
+    (
+        lambda: bill(reopen("paying", when=is_loud, otherwise=Late.COMPENSATE)),
+        "otherwise compensate, cannot be kept",
+    ),
+    (lambda: bill(reopen("paying", otherwise=forward("bill"))), "hands it to this workflow"),
     (lambda: bill(forward("bill")), "hands it to this workflow"),
     (lambda: bill(forward("no name")), "Name a workflow"),
     (lambda: bill(reopen("nowhere")), "Name a state that goes on: new, paying"),
@@ -296,4 +353,7 @@ def test_policies_stand_in_the_table_and_in_the_form() -> None:
     assert rows["expired", "Complained"] == "forward desk"
     assert rows["paid", "Complained"] == "reopen paying"
     assert b'"reopen paying"' in made.to_json()
+    graph = bill(reopen("paying", when=is_loud))
+    rows = {(row.state, row.event): row.policy for row in graph.build().rows()}
+    assert rows["expired", "Paid"] == "reopen paying, else record"
     assert made.fingerprint != bill(Late.RECORD).build().fingerprint
