@@ -4,7 +4,7 @@ Law of this module: it only collects what is said (a `Spec`); `build` has it che
 compiled. Nothing here runs a user's function.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
