@@ -168,7 +168,8 @@ def print_table(definition: Definition, standing: draw.Standing | None) -> None:
         here = standing is not None and standing.state == state
         shown.add_row(_state(state, standing), *map(_coloured, cells), style=_HERE * here)
     console.print(shown)
-    console.print("→ enters a state · stays: applied without entering · `·` refused", style="dim")
+    legend = "→ enters a state · stays: applied without entering · `·` refused · – without effect"
+    console.print(legend, style="dim")
 
 
 def _long_table(found: draw.Table, title: str, standing: draw.Standing | None) -> RichTable:
@@ -176,7 +177,8 @@ def _long_table(found: draw.Table, title: str, standing: draw.Standing | None) -
     shown = RichTable("state", "event", "does", title=title, caption="All else is refused.")
     for state, cells in zip(found.states, found.cells, strict=True):
         pairs = [(event, cell) for event, cell in zip(found.events, cells, strict=True)]
-        told = [(event, cell) for event, cell in pairs if cell != draw.REFUSED] or [("", "")]
+        empty = (draw.REFUSED, draw.NOTHING)
+        told = [(event, cell) for event, cell in pairs if cell not in empty] or [("", "")]
         here = standing is not None and standing.state == state
         for place, (event, cell) in enumerate(told):
             first = _state(state, standing) if place == 0 else Text("")

@@ -14,7 +14,16 @@ from refold.processors.outline import Standing, guard_words, labelled, outline, 
 from refold.processors.svg import svg
 from refold.schemas.errors import Code, UsageError
 
-__all__ = ["REFUSED", "Standing", "Table", "table", "to_markdown", "to_mermaid", "to_svg"]
+__all__ = [
+    "NOTHING",
+    "REFUSED",
+    "Standing",
+    "Table",
+    "table",
+    "to_markdown",
+    "to_mermaid",
+    "to_svg",
+]
 
 REFUSED: Final = "·"
 """Stands in a cell whose event is refused."""

@@ -68,6 +68,18 @@ def test_the_table_is_shown_unless_another_form_is_asked_for(
     assert "All else is refused." in capsys.readouterr().out
 
 
+def test_a_line_for_each_pair_leaves_out_what_has_no_effect(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["graph", "refold.examples.travel.graph:trip", "--table"]) == 0
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│" in line]
+    shown = [(event.strip(), does.strip()) for _, _, event, does, _ in rows]
+    assert ("failed(Pay)", "→ undoing") in shown
+    assert len([event for event, _ in shown if event.startswith("failed(")]) == 3
+    assert {does for _, does in shown}.isdisjoint({"·", "–", ""})
+
+
 def test_a_picture_is_written_to_a_file_or_to_the_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
