@@ -52,13 +52,21 @@ class Schedules:
         self.name = name
         self.tenant = tenant
         self.schedules = schedules
+        self._built: Definition | None = None
 
     def build(self) -> Definition:
-        """Check what is declared.
+        """Check what is declared; the same definition at each call.
 
         Raises:
             DefinitionError: The first thing that does not hold; names the schedule and the cure.
         """
+        if self._built is None:
+            found = self._checked()
+            graph = planning(self.name, self.tenant)
+            self._built = replace(graph.build(), schedules=found)
+        return self._built
+
+    def _checked(self) -> dict[str, Schedule]:
         fault = name_fault(self.tenant)
         if fault is not None:
             raise self._wrong(f"tenant {self.tenant!r} {fault}", "Choose another name.")
@@ -71,7 +79,7 @@ class Schedules:
                 raise self._wrong(f"schedule {one.id!r}: {what}", cure)
             if found.setdefault(one.id, one) is not one:
                 raise self._wrong(f"schedule {one.id!r} is declared twice", "Declare it once.")
-        return replace(planning(self.name, self.tenant).build(), schedules=found)
+        return found
 
     def _wrong(self, what: str, cure: str) -> DefinitionError:
         return DefinitionError(Code.DEFINITION_INVALID, f"{self.name}: {what}.", cure)

@@ -9,6 +9,7 @@ from tests.kafka.worker.nightly import DAILY, NEW_YORK, DayEnded, closing, ended
 
 from refold import DefinitionError, Schedule, Schedules
 from refold.processors import calendar
+from refold.processors.checks import others
 from refold.processors.definition import Workflow
 from refold.processors.engine_events import SCHEDULE
 from refold.processors.planned import Plan
@@ -190,7 +191,7 @@ def test_a_schedule_that_lost_its_memory_starts_nothing_that_was_started() -> No
     wait_until(made, "2026-11-01T12:00")
     exchange(made, days)
     again = driver("2026-10-31T12:00", schedule())  # its log and all that it knew are gone
-    wait_until(again, "2026-11-01T12:00")
+    away_until(again, "2026-11-01T12:00")
     exchange(again, days)
     assert days.verdicts() == [Verdict.APPLIED, Verdict.DUPLICATE]
     assert days.state("close-20261101T053000Z", tenant="acme") == "closed"
@@ -313,6 +314,24 @@ def test_declarations_are_no_part_of_a_version() -> None:
     one, other = workflow(schedule()), workflow(schedule("0 0 * * *", "UTC", catch_up=5))
     assert one.latest.fingerprint == other.latest.fingerprint
     assert workflow().latest.to_json() == one.latest.to_json()
+
+
+def test_the_graph_of_all_schedules_is_version_1() -> None:
+    """Golden: with another graph, schedules that stand would be refused after an upgrade."""
+    (definition,) = workflow().versions.values()
+    assert definition.version == 1
+    assert (
+        definition.fingerprint == "a4e00d371426e536a2c48d9b90ef2749f0266ffb96df64d838a3c066ec10f05e"
+    )
+
+
+def test_what_is_started_must_have_a_topic() -> None:
+    assert others(workflow(schedule())) == {"closing"}
+
+
+def test_a_workflow_that_is_named_twice_is_built_once() -> None:
+    made = Schedules("nightly", schedule(), tenant="acme")
+    assert made.build() is made.build()
 
 
 def test_an_event_that_cannot_be_made_is_told_and_tried_again() -> None:
