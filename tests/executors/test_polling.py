@@ -57,6 +57,12 @@ def test_who_asks_holds_the_row_until_it_is_said_when_to_ask_again(ledger: Ledge
     assert due(ledger) == [key_of(1)]
 
 
+def test_a_row_whose_asker_died_is_asked_about_again(ledger: Ledger) -> None:
+    accepted(ledger)
+    assert len(ledger.poll("payments", "Charge", 9, 0.0, hold_s=-1.0)) == 1
+    assert due(ledger) == [key_of(1)]
+
+
 def test_two_processes_never_ask_about_one_action_at_the_same_time(
     ledger_dsn: str, ledger: Ledger
 ) -> None:
