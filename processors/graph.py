@@ -312,15 +312,15 @@ class StateGraph(Generic[C]):
         Args:
             state: The state that undoes.
             to: State that is entered when nothing is left to undo.
-            when: What leads to it, from every step: events, `failed(ANY)`, `failed(Charge)`. An
-                answer leads there from the steps that ask for it. What `on`, `defer` or `already`
-                says of the same event in a state stands.
-            during: The steps; None: the states that send what can be undone, up to the pivot.
+            when: What leads to it: events, `failed(ANY)`, `failed(Charge)`. An answer leads there
+                from the states that ask for it. What `on`, `defer` or `already` says of the same
+                event in a state stands.
+            during: From which states; None: those that send what can be undone, up to the pivot.
         """
         spec = self._open()
         whens = _many(when)
-        steps = None if during is None else _several(during)
-        spec.undos.append(UndoSpec(state, whens, steps))
+        states = None if during is None else _several(during)
+        spec.undos.append(UndoSpec(state, whens, states))
         spec.rules.append(Rule(state, UNDONE_TRIGGER, to))
 
     def pivot(self, state: str | Sequence[str]) -> None:

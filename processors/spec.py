@@ -291,7 +291,7 @@ class UndoSpec:
     when: tuple[Any, ...]
     """Events and triggers; `refold.processors.spelling` makes rules of them."""
     during: tuple[str, ...] | None
-    """States in which they lead there; None: each step that can be undone."""
+    """States in which they lead there; None: each undoable state."""
 
 
 @dataclass(frozen=True, slots=True)

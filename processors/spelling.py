@@ -88,11 +88,11 @@ def _asked(spec: Spec, state: str) -> list[Action]:
 
 
 def _led(spec: Spec, undo: UndoSpec) -> Iterator[Rule]:
-    """What leads to an undoing from each step that can be undone."""
+    """What leads to an undoing from each undoable state."""
     if not undo.when:
         return
     answers = {kind: one.type for one in spec.commands for kind in one.answers}
-    found = steps(spec) if undo.during is None else _known(spec, undo.state, undo.during)
+    found = undoable_states(spec) if undo.during is None else _known(spec, undo.state, undo.during)
     if not found:
         cure = "Name the states: undo(…, during=…)."
         what = f"state {undo.state!r} undoes, and no state before a pivot sends what can be undone"
@@ -102,14 +102,14 @@ def _led(spec: Spec, undo: UndoSpec) -> Iterator[Rule]:
         about = answers.get(kind) if trigger is None else trigger.command
         rules = [rule for state in found for rule in _leading(spec, state, kind, about, undo)]
         if not rules:
-            cure = f"Leave it out; the steps are {', '.join(found)}."
-            what = f"{kind.__name__} in when= of undo({undo.state!r}) is about no step"
+            cure = f"Leave it out; the undoable states are {', '.join(found)}."
+            what = f"{kind.__name__} in when= of undo({undo.state!r}) is about none of its states"
             raise wrong(spec, what, cure, state=undo.state)
         yield from rules
 
 
 def _leading(spec: Spec, state: str, kind: type, about: object, undo: UndoSpec) -> list[Rule]:
-    """What one event, which may be about one action, means in one step."""
+    """What one event, which may be about one action, means in one state."""
     if about is ANY:
         return [Rule(state, one, undo.state) for one in _kinds(spec, state, kind)]
     meant = about is None or about in _asked(spec, state)
@@ -126,7 +126,7 @@ def _known(spec: Spec, undoing: str, states: Sequence[str]) -> list[str]:
     return list(states)
 
 
-def steps(spec: Spec) -> list[str]:
+def undoable_states(spec: Spec) -> list[str]:
     """States that ask for what can be undone, as long as it can be: no pivot leads to them."""
     undoable: set[Action] = {one.type for one in spec.commands if one.compensate is not None}
     undoable |= {one.workflow for one in spec.children if one.cancel is not None}

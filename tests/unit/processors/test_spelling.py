@@ -80,7 +80,7 @@ def leads(trip: Graph, to: str = "undoing") -> set[tuple[str, str]]:
     }
 
 
-def test_an_undoing_says_once_what_leads_to_it_from_every_step() -> None:
+def test_an_undoing_says_once_what_leads_to_it_from_every_undoable_state() -> None:
     short = made(
         lambda trip: trip.undo("undoing", to="undone", when=(failed(ANY), HotelFull, Cancelled))
     )
@@ -88,14 +88,14 @@ def test_an_undoing_says_once_what_leads_to_it_from_every_step() -> None:
     assert short.build().fingerprint == made(long).build().fingerprint
 
 
-def test_steps_are_what_can_be_undone_up_to_the_pivot() -> None:
+def test_undoable_states_send_what_can_be_undone_and_come_before_the_pivot() -> None:
     short = made(lambda trip: trip.undo("undoing", to="undone", when=(Cancelled, HotelFull)))
     assert leads(short) == {
         ("booking", "Cancelled"), ("booking", "HotelFull"), ("paying", "Cancelled"),
     }  # fmt: skip
 
 
-def test_the_steps_can_be_named() -> None:
+def test_the_states_can_be_named() -> None:
     def declare(trip: Graph) -> None:
         trip.undo("undoing", to="undone", when=Cancelled, during="paying")
         trip.on("booking", HotelFull, to="undone")
@@ -124,7 +124,7 @@ def test_what_is_said_with_a_guard_comes_first() -> None:
     assert [one.target for one in cell.transitions] == ["done", "undoing"]
 
 
-def test_an_undone_step_is_undone_whatever_failed() -> None:
+def test_what_was_done_is_undone_whatever_failed() -> None:
     driver = Driver(
         made(
             lambda trip: trip.undo("undoing", to="undone", when=(failed(ANY), HotelFull, Cancelled))
@@ -168,7 +168,7 @@ def test_what_a_state_joins_fails_when_the_join_cannot_be_reached() -> None:
     assert ("booking", "refold.missed:BookHotel") not in leads(made(otherwise))
 
 
-def test_a_child_that_can_be_cancelled_makes_a_step() -> None:
+def test_a_state_that_starts_a_child_that_can_be_cancelled_is_undoable() -> None:
     def declare(trip: Graph) -> None:
         trip.child("parcel", Ordered, cancel=lambda _, __: Cancelled())
         trip.on("new", Told, to="sending")
@@ -213,7 +213,7 @@ def test_pictures_and_tables_show_what_is_spelled_out() -> None:
         (lambda trip: trip.pivot("booking"), "no state before a pivot"),
         (
             lambda trip: trip.undo("undoing", to="undone", when=HotelFull, during="paying"),
-            "HotelFull in when= .* is about no step",
+            "HotelFull in when= .* is about none of its states",
         ),
         (
             lambda trip: trip.undo("undoing", to="undone", when=Cancelled, during="bokking"),
