@@ -9,6 +9,7 @@ the rest.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from refold.processors.check_kinds import check_kinds
 from refold.processors.sends import sent_types
 from refold.processors.spec import Rule, Spec, Start, UndoSpec
 from refold.processors.triggers import (
@@ -20,6 +21,7 @@ from refold.processors.triggers import (
 )
 from refold.processors.wrong import wrong
 from refold.schemas.errors import nearest
+from refold.schemas.types import Command
 
 Action = type | str
 """A command type, or the name of a child workflow."""
@@ -34,6 +36,7 @@ def spelled_out(spec: Spec) -> Spec:
     short = [rule for rule in spec.rules if _is_any(rule.event)]
     if not short and not any(one.when for one in spec.undos):
         return spec
+    check_kinds(spec)
     for one in spec.undos:
         _only_types(spec, one)
     rules = [rule for rule in spec.rules if not _is_any(rule.event)]
@@ -120,7 +123,8 @@ def _known(spec: Spec, undoing: str, states: Sequence[str]) -> list[str]:
     known = spec.states()
     for state in states:
         if state not in known:
-            cure = f"{nearest(state, known)}Its states: {', '.join(known)}."
+            near = nearest(state, known) if isinstance(state, str) else ""
+            cure = f"{near}Its states: {', '.join(known)}."
             what = f"undo({undoing!r}, during=…) names state {state!r}, which no transition has"
             raise wrong(spec, what, cure, state=undoing)
     return list(states)
@@ -154,6 +158,6 @@ def _beyond(spec: Spec) -> set[str]:
 def _only_types(spec: Spec, undo: UndoSpec) -> None:
     kinds: Sequence[object] = undo.when
     for kind in kinds:
-        if not isinstance(kind, type):
+        if not isinstance(kind, type) or issubclass(kind, Command):
             what = f"{kind!r} in when= of undo({undo.state!r}) is no event type"
             raise wrong(spec, what, "Give event classes, or failed(ANY).", state=undo.state)

@@ -136,7 +136,8 @@ def _reported(command: type | str | Anything, base: Any, name: str, word: str) -
     Raises:
         DefinitionError: It names no command.
     """
-    if not isinstance(command, type | str | Anything):
+    any_of_a_join = base is Joined and command is ANY  # a join says of which command it is
+    if any_of_a_join or not isinstance(command, type | str | Anything):
         raise DefinitionError(
             Code.DEFINITION_INVALID,
             f"{word}({command!r}) names no command.",

@@ -251,6 +251,12 @@ def test_a_trigger_about_no_command_is_told_where_it_is_written(command: Any) ->
             trigger(command)
 
 
+def test_a_join_is_of_a_command_and_not_of_any() -> None:
+    any_: Any = ANY
+    with pytest.raises(DefinitionError, match="names no command"):
+        missed(any_)
+
+
 def refused(made: Graph) -> str:
     with pytest.raises(DefinitionError) as error:
         made.build()

@@ -210,7 +210,11 @@ def test_pictures_and_tables_show_what_is_spelled_out() -> None:
     [
         (lambda trip: trip.on("new", failed(ANY), to="undone"), "'new' has failed.ANY. and asks"),
         (lambda trip: trip.undo("undoing", to="undone", when="Cancelled"), "is no event type"),
+        (lambda trip: trip.undo("undoing", to="undone", when=Pay), "Pay.* is no event type"),
+        (lambda trip: trip.undo("undoing", to="undone", when=Cancelled, during=5), "state 5"),
         (lambda trip: trip.pivot("booking"), "no state before a pivot"),
+        (lambda trip: trip.command(Notify, answers=(5,)), "5 among the answers of Notify"),
+        (lambda trip: trip.enter("paying", 5), "send of state 'paying' is not a function"),
         (
             lambda trip: trip.undo("undoing", to="undone", when=HotelFull, during="paying"),
             "HotelFull in when= .* is about none of its states",
