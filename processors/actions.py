@@ -109,7 +109,7 @@ def _regretted(
     if now is None or late is not Late.COMPENSATE or before.more.ended:
         return step
     forward = next((one for one in now.more.done if one.key == found.key), None)
-    if forward is None:  # it failed, or its undoing is on its way already
+    if forward is None or _is_undone(now.more, forward):  # it failed, or is being undone already
         return step
     try:
         now, send = undoing(definition, now, forward, now.fold_ms)
@@ -220,12 +220,7 @@ def closed(definition: Definition, more: More, found: OpenAction, outcome: Outco
         ended.add(found.undoes)
     left = forgotten(more, ended)
     undoable = definition.by_name[found.type].compensate is not None
-    if (
-        outcome is Outcome.SUCCEEDED
-        and undoable
-        and not found.undoes
-        and not _is_undone(left, found)
-    ):
+    if outcome is Outcome.SUCCEEDED and undoable and not found.undoes:
         left = more_with(left, done=(*left.done, replace(found, known="")))
     forks = counted(more.forks, found.key, outcome) if more.forks else ()
     return more_with(left, forks=forks) if forks else left

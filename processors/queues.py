@@ -24,7 +24,7 @@ from refold.processors.engine_events import (
     Terminate,
 )
 from refold.processors.following import follow
-from refold.processors.instance import NOTHING_MORE, Deferred, Instance, Parked
+from refold.processors.instance import NOTHING_MORE, Deferred, Instance, More, OpenAction, Parked
 from refold.processors.moving import moved_to
 from refold.processors.occurring import occurred
 from refold.processors.owing import owing
@@ -268,7 +268,7 @@ def terminate(
     queued = () if parked is None else parked.queue
     waiting = sorted({*queued, *(kept.offset for kept in instance.more.deferred)})
     more = replace(NOTHING_MORE, ended=ended, reopened=instance.more.reopened,
-                   actions=tuple(one for one in instance.more.actions if one.known != "retrying"),
+                   **({} if instance.more.ended else _under_way(instance.more)),
                    parent=instance.more.parent, owed=instance.more.owed,
                    renewed=instance.more.renewed,
                    renewed_offset=instance.more.renewed_offset)  # fmt: skip
@@ -276,6 +276,15 @@ def terminate(
     late = tuple(Resolution(offset, Verdict.LATE, why) for offset in waiting)
     step = Step(Verdict.APPLIED, after, transition=name, resolutions=late)
     return follow(definition, instance, event, step)
+
+
+def _under_way(more: More) -> dict[str, tuple[OpenAction, ...]]:
+    """What is on its way still, and what is being undone; what waits for another attempt is
+    neither, and is not tried again.
+    """
+    actions = tuple(one for one in more.actions if one.known != "retrying")
+    undone = {one.undoes for one in actions}
+    return {"actions": actions, "done": tuple(one for one in more.done if one.key in undone)}
 
 
 def order_name(instance: Instance, event: EventRecord) -> str:

@@ -110,6 +110,21 @@ def test_an_undoing_that_a_child_refused_is_asked_again_as_its_parent_would_say_
     checked(top, low)
 
 
+def test_an_undoing_is_asked_again_also_of_a_child_that_has_answered_meanwhile() -> None:
+    top, low = pair("p1")
+    top.send("o", Cancelled())
+    packs(low, "p1")  # it completes before it hears of it
+    exchange(top, low)
+    assert top.status("o") is RunStatus.PARKED
+    assert [one.type for one in top.instance("o").more.done] == ["child:parcel"]
+    before = len(low.log)
+    top.redrive("o")
+    exchange(top, low)
+    assert [entry.event.type for entry in low.log[before:]] == ["ParcelCancelled"]
+    assert top.status("o") is RunStatus.PARKED
+    checked(top, low)
+
+
 @pytest.mark.parametrize("first", ["the start", "the cancel"])
 def test_an_undoing_that_waits_behind_a_parked_record_is_answered_when_the_child_is_ended(
     first: str,

@@ -199,7 +199,7 @@ def test_an_undoing_that_fails_after_an_operators_end_is_shown_and_ended_again()
     assert made.status("t") is RunStatus.PARKED
     made.terminate("t", "a person has called the hotel")
     assert made.status("t") is RunStatus.TERMINATED
-    assert made.instance("t").more.parked is None
+    assert (made.instance("t").more.parked, made.instance("t").more.actions) == (None, ())
     checked(made)
 
 
