@@ -27,7 +27,7 @@ from refold.topics.times import rfc3339
 
 _LOG = structlog.get_logger("refold.answers")
 FORGET_S: Final = 0.05
-"""What Kafka has is forgotten after this, or with the next ends that are recorded."""
+"""What Kafka has is forgotten with the next ends that are recorded, or after this."""
 FORGET_MOST: Final = 1000
 LEFT_S: Final = 2.0
 """Results that are so old were left by somebody who died, or could not be delivered."""
@@ -54,17 +54,19 @@ def result_of(claimed: Claimed, ended: Ended) -> Result:
 
 
 class Answers:
-    """Publishes the results of a ledger.
+    """Publishes the results of a target.
 
     Args:
         settings: Where Kafka is.
-        target: Names the source of the events, `/refold/executor/<target>`.
+        target: Whose: it names the source of the events, `/refold/executor/<target>`. Other
+            targets of the same ledger have executors of their own.
         ledger: Where they are.
 
     Contract: `run` on one thread; `publish`, `acknowledged` and `keep` from any.
     """
 
     def __init__(self, settings: Settings, target: str, ledger: Ledger) -> None:
+        self._target = target
         self._source = f"/refold/executor/{target}"
         self._bootstrap = settings.kafka.bootstrap
         self._ledger = ledger
@@ -76,6 +78,8 @@ class Answers:
         self._out: set[str] = set()
         """Ids of events that wait for their acknowledgement."""
         self._relay_s = 0.0
+        self._forget_s = 0.0
+        """When what Kafka has is forgotten, unless ends are recorded before."""
         self._producer = opened(Producer, publisher_config(settings) | {"linger.ms": 0})
         self.away = ""
         """Code of what keeps results here; empty where nothing does."""
@@ -102,6 +106,7 @@ class Answers:
 
     def acknowledged(self) -> list[str]:
         """Ids of events that Kafka has, to be forgotten; the caller sees to it."""
+        self._forget_s = monotonic() + FORGET_S
         with self._lock:
             taken, self._taken = self._taken, []
         return taken
@@ -123,7 +128,6 @@ class Answers:
 
     def run(self) -> None:
         """Take acknowledgements, forget, and relay what was left, until stopped."""
-        forget_s = 0.0
         while not self._stopping.is_set():
             if self._out:
                 self._producer.poll(POLL_S)
@@ -131,9 +135,8 @@ class Answers:
                 self._woken.wait(FORGET_S if self._taken else RELAY_S)
                 self._woken.clear()
             now_s = monotonic()
-            if self._taken and (now_s > forget_s or len(self._taken) > FORGET_MOST):
+            if self._taken and (now_s > self._forget_s or len(self._taken) > FORGET_MOST):
                 self._forget()
-                forget_s = now_s + FORGET_S
             if now_s > self._relay_s:
                 self._relay_s = now_s + RELAY_S
                 self._relay()
@@ -143,13 +146,15 @@ class Answers:
     def _relay(self) -> None:
         """Publish what somebody left, instance by instance in order."""
         try:
-            found = self._ledger.results(LEFT_S)
+            found = self._ledger.results(self._target, LEFT_S)
         except ServerError as away:
             _LOG.warning("results that were left cannot be read", error=str(away))
             return
+        with self._lock:
+            there = set(self._taken)
         now = _now()
         for result in found:
-            if not self._produce(result, now):
+            if result.event_id not in there and not self._produce(result, now):
                 return
 
     def _forget(self) -> None:

@@ -66,8 +66,8 @@ class Ledger(Book):
                 with connection.pipeline():
                     written = connection.execute(self._sql["plan"], columns)
                     again = connection.execute(self._sql["replan"], columns) if higher else None
-                    for place in places:
-                        connection.execute(self._sql["intake"], msgspec.structs.asdict(place))
+                    if places:
+                        connection.execute(self._sql["intake"], columns_of(places, Place))
                     for each in rejected:
                         connection.execute(self._sql["reject"], _rejected(each))
                     new = written.fetchall()
@@ -260,17 +260,20 @@ class Ledger(Book):
 
         return self.runner.run("a local action", run)
 
-    def results(self, age_s: float, most: int = BATCH) -> list[Result]:
+    def results(self, target: str, age_s: float, most: int = BATCH) -> list[Result]:
         """Events that somebody left, each with all of its instance, in order.
 
         Args:
+            target: Whose.
             age_s: What Kafka is not known to have after so many seconds was left.
             most: How many.
         """
         rows = self.runner.run(
             "reading results",
             lambda c: c.execute(
-                self._sql["results"], {"age_s": age_s, "most": most}, binary=True
+                self._sql["results"],
+                {"target": target, "age_s": age_s, "most": most},
+                binary=True,
             ).fetchall(),
         )
         return [

@@ -134,7 +134,10 @@ _TEXT: Final[Mapping[str, str]] = {
         ON CONFLICT DO NOTHING""",
     "intake": """
         INSERT INTO $s.workflow_intake AS i (topic, partition, topic_id, position)
-        VALUES (%(topic)s, %(partition)s, %(topic_id)s, %(position)s)
+        SELECT topic, partition, topic_id, position
+        FROM unnest(%(topic)s::text[], %(partition)s::int[], %(topic_id)s::text[],
+                    %(position)s::bigint[]) AS p (topic, partition, topic_id, position)
+        ORDER BY topic, partition
         ON CONFLICT (topic, partition) DO UPDATE
         SET topic_id = excluded.topic_id, position = excluded.position
         WHERE excluded.topic_id <> i.topic_id OR excluded.position > i.position""",
@@ -350,12 +353,13 @@ _TEXT: Final[Mapping[str, str]] = {
     "lock": """
         SELECT FROM $s.workflow_action
         WHERE key = %(key)s AND epoch = %(epoch)s AND status = 'in_flight' FOR UPDATE""",
-    # All of an instance that has something left, in order.
+    # All of an instance that has something left, in order. What another target did is told by
+    # its own executors: under another source it would be another event.
     "results": """
         SELECT r.key, r.topic, r.instance, r.tenant, r.event_id, r.type, r.value, r.attempt,
                r.outcome, r.trace
-        FROM $s.workflow_result r
-        WHERE (r.topic, r.instance) IN (
+        FROM $s.workflow_result r JOIN $s.workflow_action a ON a.key = r.key
+        WHERE a.target = %(target)s AND (r.topic, r.instance) IN (
             SELECT topic, instance FROM $s.workflow_result
             WHERE later OR recorded < now() - %(age_s)s * interval '1 second')
         ORDER BY r.id LIMIT %(most)s""",

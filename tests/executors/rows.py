@@ -80,7 +80,7 @@ def ended(claimed: Claimed, status: Status = Status.SUCCEEDED, **more: Any) -> E
 
 def results(ledger: Ledger) -> list[tuple[str, int, str]]:
     """Key, attempt and outcome of the events that wait to be published."""
-    return [(each.key, each.attempt, each.outcome) for each in ledger.results(-1)]
+    return [(each.key, each.attempt, each.outcome) for each in ledger.results("payments", -1)]
 
 
 class Rows:

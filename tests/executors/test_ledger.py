@@ -178,15 +178,25 @@ def test_a_succeeded_key_is_answered_again_from_what_is_stored(ledger: Ledger) -
     first = begun(ledger)
     done = ended(first)
     ledger.settle([done])
-    (result,) = ledger.results(-1)
+    (result,) = ledger.results("payments", -1)
     assert (result.event_id, result.value, result.topic, result.attempt, result.outcome) == (
         done.event_id, b"r", "shop.order.events", 1, "succeeded",
     )  # fmt: skip
     ledger.published([done.event_id])
-    assert ledger.results(-1) == []
+    assert ledger.results("payments", -1) == []
     ledger.plan([intent(attempt=3)], [])
-    assert [each.event_id for each in ledger.results(60)] == [done.event_id]
+    assert [each.event_id for each in ledger.results("payments", 60)] == [done.event_id]
     assert claim(ledger) == []
+
+
+def test_what_a_target_did_is_told_by_its_own_executors_alone(ledger: Ledger) -> None:
+    here = begun(ledger)
+    ledger.plan([intent(2, target="parcels")], [])
+    (there,) = ledger.claim("parcels", [Wanted("Charge", 9, 60)])
+    ledger.settle([ended(here), ended(there)])
+    assert [each.key for each in ledger.results("payments", -1)] == [here.key]
+    assert [each.key for each in ledger.results("parcels", -1)] == [there.key]
+    assert ledger.results("mail", -1) == []
 
 
 def test_a_failed_attempt_that_is_asked_for_again_is_answered_again(ledger: Ledger) -> None:
@@ -194,7 +204,7 @@ def test_a_failed_attempt_that_is_asked_for_again_is_answered_again(ledger: Ledg
     ledger.settle([failed])
     ledger.published([failed.event_id])
     ledger.plan([intent()], [])
-    assert [each.event_id for each in ledger.results(60)] == [failed.event_id]
+    assert [each.event_id for each in ledger.results("payments", 60)] == [failed.event_id]
 
 
 # claiming
@@ -400,7 +410,7 @@ def test_results_of_an_instance_wait_for_what_was_left_of_it(ledger: Ledger) -> 
     assert settled.later == {second.key}
     assert [outcome for _, _, outcome in results(ledger)] == ["unknown", "succeeded"]
     third = begun(ledger, 3)
-    gone = [each.event_id for each in ledger.results(-1)]
+    gone = [each.event_id for each in ledger.results("payments", -1)]
     assert ledger.settle([ended(third)], published=gone).later == frozenset()
 
 

@@ -85,7 +85,7 @@ def test_a_second_run_gives_the_stored_result_without_the_call(
         "succeeded", "Refund", "bank", "by_key",
     )  # fmt: skip
     assert (row["request"], row["result"]) == ('{"amount":4800}', '{"receipt":"r-4800"}')
-    assert ledger.results(-1) == []
+    assert ledger.results("payments", -1) == []
 
 
 def test_the_intent_is_durable_before_the_body_runs(ledger: Ledger, rows: Rows) -> None:

@@ -32,7 +32,7 @@ def test_an_answer_settles_what_was_accepted(ledger: Ledger, rows: Rows) -> None
     assert ledger.answer(DONE, target="payments", reference="bank-7") is Heard.SETTLED
     assert rows.status() == "succeeded"
     assert results(ledger) == [(key_of(1), 1, "succeeded")]
-    assert [each.type for each in ledger.results(60)] == ["Charged"]
+    assert [each.type for each in ledger.results("payments", 60)] == ["Charged"]
 
 
 def test_an_answer_by_key_settles_too_even_while_the_call_is_under_way(

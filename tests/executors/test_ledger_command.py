@@ -117,7 +117,7 @@ def test_settle_tells_the_workflow_and_keeps_who_and_why(
     assert "is succeeded" in text
     row = rows.one()
     assert (row["status"], row["decided_by"], row["reason"]) == ("succeeded", "ann", "on page 3")
-    assert [(each.type, each.outcome) for each in ledger.results(-1)] == [
+    assert [(each.type, each.outcome) for each in ledger.results("payments", -1)] == [
         ("Charged", "unknown"), ("refold.succeeded", "succeeded"),
     ]  # fmt: skip
     again = said(capsys, "settle", key_of(1), "--as", "succeeded", "--reason", "again")
@@ -134,7 +134,7 @@ def test_settle_as_failed_lets_a_remembered_attempt_begin(
         capsys, "settle", key_of(1), "--as", "failed", "--reason", "not on the statement", "--retry"
     )
     assert (rows.status(), rows.one()["attempt"]) == ("planned", 2)
-    (_, result) = ledger.results(-1)
+    (_, result) = ledger.results("payments", -1)
     assert (result.type, result.attempt) == ("refold.failed", 1)
 
 
@@ -147,7 +147,7 @@ def test_settle_tells_by_an_event_of_the_users_own(ledger: Ledger, capsys: Out) 
         capsys, *arguments[:-1], "refold.examples.order.graph:order", code=2
     )
     said(capsys, *arguments, "--data", '{"receipt": "r-7"}')
-    (_, result) = ledger.results(-1)
+    (_, result) = ledger.results("payments", -1)
     assert (result.type, b"r-7" in result.value) == ("Charged", True)
 
 

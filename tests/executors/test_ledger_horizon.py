@@ -16,7 +16,7 @@ def settle_all(ledger: Ledger, *statuses: Status) -> None:
     ledger.plan([intent(each, instance=f"o-{each}") for each in range(1, len(statuses) + 1)], [])
     found = claim(ledger)
     ledger.settle([ended(each, status) for each, status in zip(found, statuses, strict=True)])
-    ledger.published([each.event_id for each in ledger.results(-1)])
+    ledger.published([each.event_id for each in ledger.results("payments", -1)])
 
 
 def grow_old(rows: Rows, days: int = 400) -> None:
@@ -47,7 +47,7 @@ def test_what_is_not_published_is_not_forgotten(ledger: Ledger, rows: Rows) -> N
     ledger.settle([ended(each) for each in claim(ledger)])
     grow_old(rows)
     assert ledger.prune(YEAR_S) == 0
-    ledger.published([each.event_id for each in ledger.results(-1)])
+    ledger.published([each.event_id for each in ledger.results("payments", -1)])
     assert ledger.prune(YEAR_S) == 1
 
 
@@ -64,7 +64,7 @@ def test_what_is_being_undone_is_kept_until_that_is_over(ledger: Ledger, rows: R
     ledger.plan([undoing(instance="o-1")], [])
     assert ledger.prune(YEAR_S) == 0
     ledger.settle([ended(each) for each in claim(ledger)])
-    ledger.published([each.event_id for each in ledger.results(-1)])
+    ledger.published([each.event_id for each in ledger.results("payments", -1)])
     assert ledger.prune(YEAR_S) == 0
     grow_old(rows)
     assert ledger.prune(YEAR_S) >= 1

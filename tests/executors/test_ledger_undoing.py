@@ -19,7 +19,7 @@ def test_what_never_came_is_cancelled_and_there_is_nothing_to_undo(
     ledger.plan([undoing()], [])
     assert claim(ledger) == []
     assert rows.statuses() == {1: "cancelled", -1: "succeeded"}
-    (result,) = ledger.results(-1)
+    (result,) = ledger.results("payments", -1)
     assert (result.type, result.outcome, result.topic) == (
         "refold.succeeded", "succeeded", "shop.order.events",
     )  # fmt: skip
