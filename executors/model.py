@@ -117,10 +117,6 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of an undoing: type of the event that told that its forward action was done."""
     forward_result: bytes | None = None
     """That event, encoded."""
-    forward_type: str = ""
-    """Of an undoing: type of the event that told that its forward action was done."""
-    forward_result: bytes | None = None
-    """That event, encoded."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
