@@ -6,10 +6,13 @@ the ledger; nothing that a handler raises leaves here.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from refold.executors.circuit import Sign
 from refold.executors.executor import Action, Call, Forward, Read, decoded
@@ -27,13 +30,15 @@ from refold.executors.outcome import (
     Unauthorized,
     Unavailable,
     Undone,
+    said,
+    shown,
 )
 from refold.executors.truth import Queryable
 from refold.processors.engine_events import FAILED, SUCCEEDED, UNKNOWN, Failed, Succeeded, Unknown
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import Outcome, derived_id
 from refold.schemas.errors import RefoldError
-from refold.schemas.limits import bounded_text
+from refold.schemas.limits import VALUE_BYTES, bounded_text
 from refold.schemas.types import Command
 from refold.snapshots.faults import Fault, fault
 from refold.snapshots.sessions import Connection
@@ -69,8 +74,8 @@ def perform(claimed: Claimed, action: Action, call: Call, command: Any) -> End:
         call.before_send()
         answer = action.handler(command, call)
     except BaseException as error:
-        return raised(claimed, error)
-    return returned(claimed, answer)
+        return judged(claimed, raised, error)
+    return judged(claimed, returned, answer)
 
 
 async def perform_async(claimed: Claimed, action: Action, call: Call, command: Any) -> End:
@@ -79,14 +84,28 @@ async def perform_async(claimed: Claimed, action: Action, call: Call, command: A
         call.before_send()
         answer: Any = await action.handler(command, call)  # type: ignore[misc]  # it is one
     except BaseException as error:
-        return raised(claimed, error)
-    return returned(claimed, answer)
+        return judged(claimed, raised, error)
+    return judged(claimed, returned, answer)
+
+
+def judged(claimed: Claimed, judge: Callable[[Claimed, Any], End], said_: Any) -> End:
+    """What a handler gave, judged; what cannot even be looked at means unknown."""
+    try:
+        return judge(claimed, said_)
+    except Exception as error:
+        reason = f"its {type(said_).__name__} cannot be judged: {_said(error)}"
+        return End(claimed, unknown(claimed, reason), Sign.NOTHING)
 
 
 def returned(claimed: Claimed, answer: Any) -> End:
     """What a handler's answer means."""
     if isinstance(answer, Accepted):
         return End(claimed, _accepted(claimed, answer), Sign.ANSWERED)
+    if isawaitable(answer):
+        if isinstance(answer, Coroutine):
+            answer.close()
+        reason = "it gave something to be awaited: declare it with `async def`"
+        return End(claimed, unknown(claimed, reason, ask_after_s=NEVER_S), Sign.NOTHING)
     done = answer if isinstance(answer, Done) else Done(answer)
     return End(claimed, succeeded(claimed, done), Sign.ANSWERED)
 
@@ -131,18 +150,24 @@ def perform_local(
     connection.execute("SAVEPOINT handler")
     try:
         call.before_send()
-        ended = returned(claimed, action.handler(command, call, connection)).ended
+        ended = judged(claimed, returned, action.handler(command, call, connection)).ended
         if ended.status is Status.SUCCEEDED:
-            return ended
+            # Here, and not at the end of the transaction, where the handler's fault is the row's.
+            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            if connection.info.transaction_status is TransactionStatus.INTRANS:
+                return ended
         reason = ended.reason or "a local action is done when its transaction is"
         error: BaseException = Incurable("LOCAL_ANSWER", reason)
     except BaseException as raised_:
         if isinstance(raised_, psycopg.Error) and fault(raised_) in _SERVER_FAULTS:
             raise
         error = raised_
+    if connection.info.transaction_status is TransactionStatus.IDLE:
+        reason = f"its handler ended the ledger's transaction itself: {_said(error)}"
+        return unknown(claimed, reason, ask_after_s=NEVER_S)  # what it wrote may stand, or not
     connection.execute("ROLLBACK TO SAVEPOINT handler")
     if isinstance(error, Ending):
-        return raised(claimed, error).ended
+        return judged(claimed, raised, error).ended
     return failed(claimed, "LOCAL_RAISED", _said(error))
 
 
@@ -156,10 +181,20 @@ async def asked(claimed: Claimed, action: Action, asking: Awaitable[Any]) -> End
         action: Its action.
         asking: Brings the answer; an exception is brought as a value.
     """
+    task = asyncio.ensure_future(asking)
     try:
-        answer: Any = await asyncio.wait_for(asking, action.deadline_s)
-    except (TimeoutError, asyncio.CancelledError):
-        answer = TimeoutError(f"no answer within {action.deadline_s:g} s")
+        # Not `wait_for`, which waits for ever for a question that will not be cancelled.
+        await asyncio.wait({task}, timeout=action.deadline_s)
+    finally:
+        given_up = not task.done() and task.cancel()
+    if given_up or task.cancelled():
+        answer: Any = TimeoutError(f"no answer within {action.deadline_s:g} s")
+    else:
+        answer = task.exception() or task.result()
+    return judged(claimed, partial(_heard, action), answer)
+
+
+def _heard(action: Action, claimed: Claimed, answer: Any) -> End:
     if isinstance(answer, Done):
         return End(claimed, succeeded(claimed, answer), Sign.ANSWERED)
     if claimed.known is Status.IN_FLIGHT:
@@ -187,10 +222,10 @@ def _untold(answer: Any) -> str:
     if isinstance(answer, Undone):
         return ""
     if isinstance(answer, CannotTell):
-        return answer.reason
+        return said(answer.reason)
     if isinstance(answer, BaseException):  # not asked is not told
         return f"asking: {_said(answer)}"
-    return f"asked, it answered {answer!r:.80}"
+    return f"asked, it answered {shown(answer):.80}"
 
 
 def call_of(
@@ -274,15 +309,18 @@ def _told(
     retry_after_s: float = 0.0,
 ) -> Ended:  # fmt: skip
     attempt = () if outcome is Outcome.SUCCEEDED else (str(claimed.attempt),)
+    value = codec.encode(event)
+    if len(value) > VALUE_BYTES:
+        raise ValueError(f"it has {len(value):,} bytes, at most {VALUE_BYTES:,} are sent")
     return Ended(
         key=claimed.key,
         epoch=claimed.epoch,
         attempt=claimed.attempt,
         status=status,
         outcome=outcome,
-        already=already,
+        already=bool(already),
         type=codec.name,
-        value=codec.encode(event),
+        value=value,
         event_id=derived_id("result", claimed.key, outcome, *attempt),
         reason=bounded_text(reason) if reason else "",
         retry_after_s=retry_after_s,
@@ -327,5 +365,5 @@ def _sign(error: BaseException) -> Sign:
 
 
 def _said(error: BaseException) -> str:
-    what = error.what if isinstance(error, RefoldError) else str(error)
+    what = error.what if isinstance(error, RefoldError) else said(error)
     return f"{type(error).__name__}: {what}".rstrip(": ")

@@ -27,7 +27,7 @@ from refold.executors.calls import (
     perform_local,
 )
 from refold.executors.circuit import Sign
-from refold.executors.executor import Action, Call
+from refold.executors.executor import Action, Call, is_asynchronous
 from refold.executors.lanes import Lanes
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed
@@ -45,6 +45,8 @@ LEASE_MOST_S: Final = 30.0
 LATE_S: Final = 30.0
 """So long after its deadline an asynchronous handler may still say what happened."""
 SWEEP_S: Final = 0.1
+QUESTIONS_MOST: Final = 128
+"""Questions on threads at a time, those that nobody waits for any more among them."""
 ABANDON_S: Final = 1.0
 """Longest wait for handlers that were told to end at a stop."""
 
@@ -111,6 +113,8 @@ class Dispatch:
         self._flights: dict[str, dict[tuple[str, int], _Flight]] = {name: {} for name in actions}
         """By action, in the order in which they began: the first one's time is over first."""
         self._asking: set[asyncio.Task[None]] = set()
+        self.hanging_questions = 0
+        """Questions on threads that have not ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -211,15 +215,22 @@ class Dispatch:
         if not isinstance(action.truth, Queryable):
             return CannotTell("nobody can be asked")
         reconcile, call = action.truth.reconcile, call_of(claimed, action, read=self._read)
-        if not asyncio.iscoroutinefunction(reconcile):
-            answer: Future[Any] = Future()
-            answer.set_running_or_notify_cancel()  # who asked may stop waiting, not take it back
-            self._threads.run(lambda: answer.set_result(_answered(reconcile, command, call)))
-            return await asyncio.wrap_future(answer)
-        try:
-            return await reconcile(command, call)
-        except BaseException as error:
-            return error
+        if is_asynchronous(reconcile):
+            try:
+                return await reconcile(command, call)  # type: ignore[misc]  # it is one
+            except BaseException as error:
+                return error
+        if self.hanging_questions >= QUESTIONS_MOST:
+            return CannotTell(f"{QUESTIONS_MOST} earlier questions have not ended")
+        self.hanging_questions += 1
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()  # who asked may stop waiting, not take it back
+        answer.add_done_callback(lambda _: self._on_loop(self._question_ended))
+        self._threads.run(lambda: answer.set_result(_answered(reconcile, command, call)))
+        return await asyncio.wrap_future(answer)
+
+    def _question_ended(self) -> None:
+        self.hanging_questions -= 1
 
     def _begin(self, tasks: Iterable[tuple[_Flight, Any]]) -> None:
         for flight, command in tasks:
@@ -242,6 +253,9 @@ class Dispatch:
             # Whether it was committed, the row knows: planned again when its lease is over.
             _LOG.warning("a local action is not recorded yet", key=claimed.key, error=str(away))
             told = None
+        except BaseException:  # the slot must come back whatever happens
+            _LOG.exception("a local action failed in a way of its own", key=claimed.key)
+            told = None
         self._finish(flight)
         self._lanes.learn(claimed.type, Sign.NOTHING, "")
         if told is not None:
@@ -249,12 +263,12 @@ class Dispatch:
             self._recorded(End(claimed, ended, Sign.NOTHING), later)
 
     def _end(self, flight: _Flight, end: End) -> None:
-        self._finish(flight)
         if flight.told:
-            self._ended(end._replace(sign=Sign.NOTHING))
-            return
-        self._lanes.learn(flight.claimed.type, end.sign, end.ended.reason)
-        self._ended(end)
+            end = end._replace(sign=Sign.NOTHING)
+        else:
+            self._lanes.learn(flight.claimed.type, end.sign, end.ended.reason)
+        self._ended(end)  # before it is no flight any more: a stop waits for flights
+        self._finish(flight)
 
     def _finish(self, flight: _Flight) -> None:
         claimed = flight.claimed
@@ -281,6 +295,7 @@ class Dispatch:
 
 def _answered(reconcile: Callable[..., Any], command: Any, call: Call) -> Any:
     try:
-        return reconcile(command, call)
+        answer = reconcile(command, call)
+        return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
     except BaseException as error:
         return error

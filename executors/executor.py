@@ -196,7 +196,7 @@ class Executor:
         codec: Codec[Any] = codec_of(command)
 
         def declare(handler: H) -> H:
-            asynchronous = inspect.iscoroutinefunction(handler)
+            asynchronous = is_asynchronous(handler)
             fault = self._fault(codec.name, truth, deadline_s, concurrency) or _local_fault(
                 truth, asynchronous=asynchronous
             )
@@ -229,6 +229,12 @@ def _local_fault(truth: Truth, *, asynchronous: bool) -> str:
     if isinstance(truth, Local) and asynchronous:
         return "is Local and asynchronous: its handler runs in the ledger's own transaction"
     return ""
+
+
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to be awaited, as far as that can be seen."""
+    called = getattr(function, "__call__", None)  # noqa: B004 - of an object that is a function
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def questions(actions: Mapping[str, Action]) -> list[str]:

@@ -21,6 +21,45 @@ from math import isfinite
 from time import time
 from typing import Any, Final, NoReturn
 
+from refold.schemas.limits import bounded_text
+
+REFERENCE_BYTES: Final = 1024
+"""What an index of the ledger holds."""
+CODE_BYTES: Final = 128
+LONGEST_S: Final = 315_360_000.0
+"""Ten years: what is longer is a mistake."""
+
+
+def said(value: object) -> str:
+    """Any value as text, whatever it is: for reasons, which must never be what fails."""
+    try:
+        return value if isinstance(value, str) else str(value)
+    except Exception as error:
+        return f"a {type(value).__name__} whose text cannot be made: {type(error).__name__}"
+
+
+def shown(value: object) -> str:
+    """Any value as programmers see it, likewise."""
+    try:
+        return repr(value)
+    except Exception:
+        return said(value)
+
+
+def reference_fault(reference: object) -> str:
+    """Why something cannot be the other side's name for an action; empty where it can."""
+    if not isinstance(reference, str):
+        return f"is a {type(reference).__name__}, and text is wanted"
+    size = len(reference.encode(errors="backslashreplace"))
+    return "" if 0 < size <= REFERENCE_BYTES else f"has {size} bytes, of 1 to {REFERENCE_BYTES:,}"
+
+
+def _seconds(value: object) -> float:
+    """A time to wait; none where it is no such thing."""
+    if not isinstance(value, int | float) or not isfinite(value):
+        return 0.0
+    return min(max(float(value), 0.0), LONGEST_S)
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -49,15 +88,32 @@ class Accepted:
     reference: str
     deadline_s: float
 
+    def __post_init__(self) -> None:
+        """What cannot be kept is said at once: the call's outcome is unknown then.
+
+        Raises:
+            ValueError: The reference is no text of 1 to 1,024 bytes; the deadline no number of
+                seconds above 0 and of ten years at most.
+        """
+        fault = reference_fault(self.reference)
+        if fault:
+            raise ValueError(f"accepted, and its reference {fault}")
+        if not isinstance(self.deadline_s, int | float) or not 0 < self.deadline_s <= LONGEST_S:
+            raise ValueError(f"accepted, with the deadline {self.deadline_s!r:.40}")
+        object.__setattr__(self, "deadline_s", float(self.deadline_s))
+
 
 class Ending(Exception):  # noqa: N818  # answers, not errors
-    """A call that ended without an effect, by the other side's word or before it was sent."""
+    """A call that ended without an effect, by the other side's word or before it was sent.
+
+    Whatever its parts are, they are made fit: that nothing happened must not be lost.
+    """
 
     code = "NOT_DONE"
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = said(reason)
 
 
 class Declined(Ending):
@@ -85,7 +141,7 @@ class Incurable(Ending):
 
     def __init__(self, code: str, reason: str = "") -> None:
         super().__init__(reason)
-        self.code = code
+        self.code = bounded_text(said(code), CODE_BYTES)
 
 
 class NotDone(Ending):
@@ -99,8 +155,8 @@ class NotDone(Ending):
 
     def __init__(self, reason: str, retry_after_s: float = 0.0, *, code: str = "NOT_DONE") -> None:
         super().__init__(reason)
-        self.retry_after_s = retry_after_s
-        self.code = code
+        self.retry_after_s = _seconds(retry_after_s)
+        self.code = bounded_text(said(code), CODE_BYTES)
 
 
 class Unavailable(NotDone):
