@@ -24,6 +24,7 @@ from refold.executors.model import (
     Status,
     Wanted,
 )
+from refold.executors.statements import SCHEMA
 from refold.processors.engine_events import UNKNOWN, Unknown
 from refold.schemas.canonical import hash16
 from refold.schemas.envelope import Outcome, derived_id
@@ -38,6 +39,13 @@ RESTORED: Final = "the ledger was restored from a copy: it may have been called 
 
 class Ledger(Book):
     """The rows of one executor: what it plans, claims, asks about and has to tell."""
+
+    def __init__(self, dsn: str, worker: str, schema: str = SCHEMA) -> None:
+        super().__init__(dsn, worker, schema)
+        self._planned: dict[str, int] = {}
+        """Key → epoch of what a plan has claimed whose COMMIT was not answered."""
+        self._claims: dict[str, Claimed] = {}
+        """Likewise of a claim, by key."""
 
     def plan(
         self,
@@ -80,10 +88,18 @@ class Ledger(Book):
                 born = {key for key, state, _ in new if state == Status.UNKNOWN}
                 self._tell(connection, _born(intents, born))
                 self._tell(connection, [_unknown(row, DISPUTED) for row in told])
-            begun = {key: epoch for key, state, epoch in new if state == Status.IN_FLIGHT}
+                leases = {each.key: each.lease_s for each in intents if each.lease_s}
+                doubtful = [(k, e, leases[k]) for k, e in self._planned.items() if k in leases]
+                adopted = self._adopted(connection, doubtful, Status.PLANNED)
+                begun = {key: epoch for key, state, epoch in new if state == Status.IN_FLIGHT}
+                begun |= {each.key: each.epoch for each in adopted}
+                self._planned |= begun
             return Planned(begun, refused)
 
-        return self.runner.run("planning commands", work)
+        planned = self.runner.run("planning commands", work)
+        for each in intents:
+            self._planned.pop(each.key, None)
+        return planned
 
     def distrust(self, target: str, partition: int) -> int:
         """Make unknown what is planned of a partition, in a ledger that was restored (P32).
@@ -124,13 +140,42 @@ class Ledger(Book):
                 row = connection.execute(self._sql["undoing"], {"target": target}).fetchone()
                 if row is not None and row[0]:
                     self._undo(connection, target)
-                return [
-                    claimed
-                    for each in wanted
-                    for claimed in self._claimed(connection, "claim", target, each)
-                ]
+                found = [each for one in wanted for each in self._take(connection, target, one)]
+                self._claims |= {each.key: each for each in found}
+            return found
 
-        return self.runner.run("claiming actions", work)
+        claimed = self.runner.run("claiming actions", work)
+        for each in claimed:
+            self._claims.pop(each.key, None)
+        return claimed
+
+    def _take(self, connection: Connection, target: str, wanted: Wanted) -> list[Claimed]:
+        """Claim rows of one action, those first that an unanswered COMMIT has claimed."""
+        doubtful = [each for each in self._claims.values() if each.type == wanted.type]
+        doubtful = doubtful[: wanted.most]
+        adopted = self._adopted(
+            connection, [(each.key, each.epoch, wanted.lease_s) for each in doubtful],
+            Status.PLANNED,
+        )  # fmt: skip
+        for each in doubtful:
+            self._claims.pop(each.key, None)  # another's by now, or never claimed
+        room = wanted.most - len(adopted)
+        more = msgspec.structs.replace(wanted, most=room)
+        return adopted + (self._claimed(connection, "claim", target, more) if room else [])
+
+    def _adopted(
+        self, connection: Connection, doubtful: Sequence[tuple[str, int, float]], known: Status
+    ) -> list[Claimed]:
+        """Which of these, each with epoch and lease, were claimed by us after all."""
+        if not doubtful:
+            return []
+        keys, epochs, leases = zip(*doubtful, strict=True)
+        values = {
+            "key": list(keys), "epoch": list(epochs), "lease_s": list(leases), "known": str(known),
+            "worker": self.worker,
+        }  # fmt: skip
+        rows = connection.execute(self._sql["adopt"], values, binary=True).fetchall()
+        return [_claimed(row) for row in rows]
 
     def recall(
         self, target: str, wanted: Wanted, horizon_s: float, *, eager: bool = False

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event
+from time import sleep
 from typing import Final
 
 import structlog
@@ -24,6 +25,8 @@ _LOG = structlog.get_logger("refold.recorder")
 MOST: Final = 500
 PAUSE_S: Final = 0.5
 TURN_S: Final = 0.5
+LINGER_S: Final = 0.001
+"""What came in company is waited for so long: two small transactions cost twice as much as one."""
 
 
 class Recorder:
@@ -45,6 +48,8 @@ class Recorder:
         self._settled = settled
         self._ends: SimpleQueue[End | None] = SimpleQueue()
         self._stopping = Event()
+        self._company = False
+        """The last end did not come alone."""
         self.backlog = 0
         """Ends that the ledger has not taken yet."""
         self.contradictions = 0
@@ -85,11 +90,14 @@ class Recorder:
         try:
             first = self._ends.get(timeout=TURN_S) if wait else self._ends.get_nowait()
             found += [first] if first is not None else []
+            if self._company and not self._stopping.is_set():
+                sleep(LINGER_S)
             while len(found) < MOST:
                 each = self._ends.get_nowait()
                 found += [each] if each is not None else []
         except Empty:
             pass
+        self._company = len(found) > 1
         return found
 
     def _record(self, ends: list[End]) -> bool:

@@ -271,6 +271,21 @@ _TEXT: Final[Mapping[str, str]] = {
                 CASE WHEN reference = '' THEN 'the lease ran out' ELSE 'not answered in time' END)
         FROM out WHERE a.key = out.key
         RETURNING {_TOLD}, a.status = 'unknown', a.reason""",
+    # What a transaction whose COMMIT was not answered has claimed is ours if it stands so; nobody
+    # has called it yet.
+    "adopt": f"""
+        WITH due AS (
+            SELECT key, %(known)s AS status, dispatched, first_sent, lost
+            FROM $s.workflow_action
+            WHERE worker = %(worker)s AND status = 'in_flight' AND reference = ''
+              AND (key, epoch) IN (SELECT * FROM unnest(%(key)s::text[], %(epoch)s::int[]))
+            FOR UPDATE)
+        UPDATE $s.workflow_action a
+        SET lease_until = now() + o.lease_s * interval '1 second', dispatched = now()
+        FROM due JOIN unnest(%(key)s::text[], %(lease_s)s::float8[]) AS o (key, lease_s)
+             ON o.key = due.key
+        WHERE a.key = due.key
+        RETURNING {_ROW}""",
     "renew": """
         UPDATE $s.workflow_action a
         SET lease_until = now() + o.lease_s * interval '1 second'
