@@ -25,6 +25,7 @@ from refold.cli.ledger_options import (
 from refold.cli.load import load_event
 from refold.cli.telling import Json
 from refold.executors import words
+from refold.executors.grants import grant_ledger
 from refold.executors.ledger import Ledger
 from refold.executors.migrate import migrate_ledger
 from refold.executors.model import Heard, Status, Word
@@ -55,6 +56,38 @@ def migrate() -> None:
         telling.err.print(f"applied {each.number:03d} {each.name}")
     if not done:
         telling.err.print("The ledger is up to date.")
+
+
+@app.command()
+def grant(
+    dsn: Annotated[
+        str | None,
+        typer.Option("--dsn", help="Of the tables' owner; else as the executors connect."),
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option("--executor", help="Role of executors, relays, and who settles.")
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Role that only writes into its outbox.")
+    ] = None,
+    reader: Annotated[
+        str | None, typer.Option("--reader", help="Role that only looks; it sees requests too.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the SQL.")] = False,
+) -> None:
+    """Give existing roles the least rights on the ledger; prints what was run."""
+    if not (executor or service or reader):
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "No role was named.",
+            "Give --executor ROLE, --service ROLE, --reader ROLE, or several.",
+        )
+    statements = grant_ledger(
+        dsn or load_settings().ledger_dsn, executor=executor, service=service, reader=reader,
+        dry_run=dry_run,
+    )  # fmt: skip
+    for statement in statements:
+        typer.echo(f"{statement};")
 
 
 @app.command("list")
