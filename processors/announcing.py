@@ -4,9 +4,12 @@ Law of this module: it makes records and sends none. Of several owners that each
 one, all write the same occurrence of the same timer, and the fold takes the first.
 """
 
+import structlog
+
 from refold.processors.definition import Workflow
-from refold.processors.engine_events import OCCURRENCE, SCHEDULE
+from refold.processors.engine_events import OCCURRENCE, SCHEDULE, Occurrence
 from refold.processors.instance import Instance, Timer
+from refold.processors.occurring import FAILED, SKIP, UNDECLARED
 from refold.processors.schedules import declared, due, scheduled, source_of
 from refold.processors.spec import Schedule
 from refold.schemas.envelope import body_digest, derived_id
@@ -14,6 +17,8 @@ from refold.topics.headers import Headers
 from refold.topics.partition import partition_of
 from refold.topics.records import event_headers
 from refold.topics.times import rfc3339
+
+_LOG = structlog.get_logger("refold.schedules")
 
 
 def of_partition(workflow: Workflow, number: int, partitions: int) -> tuple[Schedule, ...]:
@@ -62,8 +67,19 @@ def occurrence(
         now_ms: The owner's wall clock.
     """
     event = due(declared(workflow, tenant, instance), record, timer, now_ms)
+    _tell(instance, event)
     value = OCCURRENCE.encode(event)
     found = derived_id("occurrence", timer.id, body_digest(OCCURRENCE.name, value).hex())
     time = rfc3339(event.due_ms)
     headers = event_headers(found, source_of(workflow.name), OCCURRENCE.name, tenant, time=time)
     return value, headers
+
+
+def _tell(schedule: str, event: Occurrence) -> None:
+    """Say what does not start as it was declared."""
+    if event.outcome == FAILED:
+        _LOG.error("an occurrence is not started", schedule=schedule, why=event.text)
+    elif event.outcome == SKIP:
+        _LOG.warning("occurrences are not started", schedule=schedule, missed=event.skipped)
+    elif event.outcome == UNDECLARED:
+        _LOG.warning("a schedule is due that nobody declares", schedule=schedule)

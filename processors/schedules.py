@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import structlog
-
 from refold.processors.calendar import Slot, cron_fault, local_of, rules_of, slots, zone_fault
 from refold.processors.definition import Definition, Workflow
 from refold.processors.engine_events import PREFIX, Occurrence, Scheduled
@@ -25,7 +23,6 @@ from refold.schemas.codec import codec_of
 from refold.schemas.errors import Code, DefinitionError
 from refold.schemas.limits import ID_BYTES, bounded_text, id_fault, name_fault
 
-_LOG = structlog.get_logger("refold.schedules")
 CATCH_UP_MOST: Final = 1_000
 """Occurrences that one event passes over, and that may be made good."""
 SCHEDULES_MOST: Final = 10_000
@@ -160,15 +157,13 @@ def due(
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # rules of zones that are gone, or broken: told, tried again
-        return _failure(
-            schedule, timer, here.ms, now_ms, f"its rule has no next one: {raised(error)}"
-        )
+        return _failure(timer, here.ms, now_ms, f"its rule has no next one: {raised(error)}")
     known = {"next_ms": following.ms, "local": following.local, "rules": rules}
     if not wanted:
         return _occurrence(timer, here.ms, now_ms, SKIP, skipped=skipped, **known)
     kind, value, fault = _made(schedule, here.ms)
     if fault:
-        return _failure(schedule, timer, here.ms, now_ms, f"its event {fault}")
+        return _failure(timer, here.ms, now_ms, f"its event {fault}")
     return _occurrence(
         timer, here.ms, now_ms, START, workflow=schedule.start,
         instance=instance_id(schedule.id, here.ms), type=kind, value=value, **known,
@@ -218,8 +213,7 @@ def _made(schedule: Schedule, due_ms: int) -> tuple[str, bytes, str]:
     return codec.name, value, ""
 
 
-def _failure(schedule: Schedule, timer: Timer, due_ms: int, now_ms: int, why: str) -> Occurrence:
-    _LOG.error("an occurrence is not started", schedule=schedule.id, why=why)
+def _failure(timer: Timer, due_ms: int, now_ms: int, why: str) -> Occurrence:
     return _occurrence(timer, due_ms, now_ms, FAILED, text=bounded_text(why))
 
 

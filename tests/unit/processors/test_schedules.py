@@ -353,6 +353,23 @@ def test_an_event_that_cannot_be_made_is_told_and_tried_again() -> None:
     made.check_replay()
 
 
+def test_rules_of_a_zone_that_are_gone_hold_up_a_schedule_until_they_are_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = driver("2026-10-31T12:00", schedule())
+
+    def gone(zone: str) -> ZoneInfo:
+        raise OSError(f"no file for {zone}")
+
+    monkeypatch.setattr(calendar, "ZoneInfo", gone)
+    wait_until(made, "2026-11-01T06:00")
+    assert made.state("close") == "failing"
+    assert "its rule has no next one: OSError: no file for America/New_York" in plan(made).problem
+    monkeypatch.undo()
+    made.pass_time(timedelta(minutes=2))
+    assert started(made) == ["20261101T053000Z"]
+
+
 def test_a_declaration_says_nothing_to_another_workflow() -> None:
     made = Driver(closing(), tenant="acme")
     fact = scheduled(schedule(), at("2026-10-31T12:00"))
