@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from refold.processors.definition import Definition
 from refold.processors.effects import Effect, Publish, Step
-from refold.processors.engine_events import FAILED, SUCCEEDED, Failed, Succeeded
+from refold.processors.engine_events import FAILED, PREFIX, SUCCEEDED, Failed, Succeeded
 from refold.processors.instance import Instance, OpenAction
 from refold.processors.keys import action_part, compensate_key, key_of
 from refold.processors.owing import is_mine, paid, undoes
@@ -111,9 +111,9 @@ def cancelled(
     """
     what = f"cancel of {forward.target!r} gave {type(wanted).__name__}"
     try:
-        if isinstance(wanted, Command):
-            raise TypeError("it is a Command")
         codec = codec_of(type(wanted))
+        if isinstance(wanted, Command) or codec.name.startswith(PREFIX):
+            raise TypeError("it is a Command, or the engine's own")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # any class may have come back

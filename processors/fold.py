@@ -81,7 +81,8 @@ def fold(  # noqa: PLR0911, PLR0912  # one way out for each verdict that is give
     codec = definition.events.get(event.type)
     if codec is None:
         if event.type.startswith(PREFIX):
-            return _ordered(workflow, definition, instance, event, released)
+            step = _ordered(workflow, definition, instance, event, released)
+            return unheard(instance, event, step)
         data = None
     else:
         try:

@@ -1,4 +1,4 @@
-"""A worker process of a stage: workflow, options and its end come from the environment."""
+"""A worker process of a stage: workflows, options and its end come from the environment."""
 
 import importlib
 import os
@@ -17,13 +17,14 @@ END_S = 10.0
 
 def main() -> None:
     module, _, name = os.environ["STAGE_WORKFLOW"].partition(":")
-    workflow = getattr(importlib.import_module(module), name)
+    named = getattr(importlib.import_module(module), name)
+    workflows = {each.name: each for each in (named if isinstance(named, tuple) else (named,))}
     configure()
     settings = load_settings()
     options = replace(options_of(settings), **msgspec.json.decode(os.environ["STAGE_OPTIONS"]))
     text = os.environ.get("CRASH_PLAN")
     plan = msgspec.json.decode(text, type=Plan) if text else None
-    worker = build_worker(settings, {workflow.name: workflow}, options=options, wrap=wrap(plan))
+    worker = build_worker(settings, workflows, options=options, wrap=wrap(plan))
     serve(worker.run, worker.stop, END_S)
 
 

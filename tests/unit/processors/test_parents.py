@@ -6,6 +6,7 @@ from tests.unit.processors.parcels import (
     Delivered,
     Lost,
     Order,
+    Pack,
     Parcel,
     ParcelCancelled,
     ParcelOrdered,
@@ -21,7 +22,10 @@ from tests.unit.processors.parcels import (
 )
 
 from refold import ANY, Late, RunStatus, StateGraph, succeeded
+from refold.processors.effects import Publish
+from refold.processors.engine_events import TERMINATE, Terminate
 from refold.processors.spec import Rule
+from refold.schemas.envelope import Parent
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
 from refold.testing.driver import Driver
@@ -173,6 +177,26 @@ def test_what_is_refused_when_it_is_released_is_answered_once() -> None:
     packs(low, "broken")
     answers = [(one.answer.key[-4:], one.answer.outcome) for _, one in low.published if one.answer]
     assert answers == [("sate", "failed"), ("ward", "succeeded")]
+    checked(top, low)
+
+
+def test_an_act_in_a_parents_name_is_decided_alike_by_a_fold_and_by_its_replay() -> None:
+    low = Driver(parcel(), tenant="acme")
+    parent = Parent("order", "o", "r1:acme:order:o:sending:parcel.p1:e:forward")
+    for fact in ((TERMINATE.name, TERMINATE.encode(Terminate("no", "me"))), (TERMINATE.name, b"")):
+        step = low.send("p1", fact, parent=parent)
+        (told,) = step.effects
+        assert isinstance(told, Publish)
+        assert told.type == "refold.failed"
+    checked(low)
+
+
+@pytest.mark.parametrize("wanted", [Pack("x"), Terminate("no", "me")])
+def test_a_cancel_that_is_no_event_of_the_childs_parks(wanted: object) -> None:
+    top, low = pair("p1", cancel=lambda _, __: wanted)
+    step = top.send("o", Cancelled())
+    assert step.reason is not None
+    assert step.reason.code is Code.COMMAND_INVALID
     checked(top, low)
 
 
