@@ -81,8 +81,8 @@ class Answers:
         self._forget_s = 0.0
         """When what Kafka has is forgotten, unless ends are recorded before."""
         self._producer = opened(Producer, publisher_config(settings) | {"linger.ms": 0})
-        self.away = ""
-        """Code of what keeps results here; empty where nothing does."""
+        self._troubles: dict[str, tuple[str, float]] = {}
+        """Topic → code of what keeps its results here, and when that was last seen."""
 
     def publish(self, results: Iterable[Result], later: Collection[str] = ()) -> None:
         """Send events that were just recorded.
@@ -115,6 +115,11 @@ class Answers:
         """These were not forgotten after all."""
         with self._lock:
             self._taken = ids + self._taken
+
+    @property
+    def away(self) -> str:
+        """Code of what keeps results here; empty where nothing does."""
+        return next((code for code, _ in [*self._troubles.values()]), "")
 
     @property
     def outstanding(self) -> int:
@@ -153,9 +158,16 @@ class Answers:
         with self._lock:
             there = set(self._taken)
         now = _now()
+        self._forget_troubles({each.topic for each in found}, monotonic())
         for result in found:
             if result.event_id not in there and not self._produce(result, now):
                 return
+
+    def _forget_troubles(self, topics: Collection[str], now_s: float) -> None:
+        """Where nothing is left to be sent there is no trouble any more."""
+        for topic, (_, told_s) in list(self._troubles.items()):
+            if topic not in topics and now_s > told_s + 2 * LEFT_S and not self._out:
+                self._troubles.pop(topic, None)
 
     def _forget(self) -> None:
         taken = self.acknowledged()
@@ -185,34 +197,41 @@ class Answers:
                 self._out.add(result.event_id)
             self._producer.produce(
                 result.topic, result.value, result.instance.encode(), headers=headers,
-                on_delivery=self._reporter(result.event_id),
+                on_delivery=self._reporter(result.event_id, result.topic),
             )  # fmt: skip
         except BufferError:  # Kafka is away for long: the ledger keeps it
             self._out.discard(result.event_id)
             return False
-        except (KafkaException, RecordError) as refused:
+        except KafkaException as refused:  # of this topic: those of others go on
+            self._out.discard(result.event_id)
+            self._tell_away(result.topic, refused.args[0])
+            return True
+        except RecordError as refused:
             self._out.discard(result.event_id)
             _LOG.error("a result cannot be sent", key=result.key, error=str(refused))
             return True
         return True
 
-    def _reporter(self, event_id: str) -> Callable[[KafkaError | None, Message], None]:
+    def _reporter(self, event_id: str, topic: str) -> Callable[[KafkaError | None, Message], None]:
         def report(error: KafkaError | None, _: Message) -> None:
             with self._lock:
                 self._out.discard(event_id)
                 if error is None:
                     self._taken.append(event_id)
             if error is not None:
-                self._tell_away(error)
-            elif self.away:
-                _LOG.info(BACK, code=self.away)
-                self.away = ""
+                self._tell_away(topic, error)
+            elif topic in self._troubles:
+                self._troubles.pop(topic, None)
+                _LOG.info(BACK, topic=topic)
 
         return report
 
-    def _tell_away(self, error: KafkaError) -> None:
-        told = kafka_error(error, "publishing results", bootstrap=self._bootstrap)
-        self.away = str(told.code)
+    def _tell_away(self, topic: str, error: KafkaError) -> None:
+        told = kafka_error(error, f"publishing results to {topic}", bootstrap=self._bootstrap)
+        before = self._troubles.get(topic)
+        self._troubles[topic] = (str(told.code), monotonic())
+        if before is not None and before[0] == told.code:
+            return  # as it was told
         _LOG.warning("a result is not delivered; it is tried again", error=str(told))
 
 

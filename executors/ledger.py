@@ -311,7 +311,7 @@ class Ledger(Book):
         Args:
             target: Whose.
             age_s: What Kafka is not known to have after so many seconds was left.
-            most: How many.
+            most: How many of one topic: where one takes nothing the others go on.
         """
         rows = self.runner.run(
             "reading results",

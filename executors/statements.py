@@ -373,11 +373,15 @@ _TEXT: Final[Mapping[str, str]] = {
     "results": """
         SELECT r.key, r.topic, r.instance, r.tenant, r.event_id, r.type, r.value, r.attempt,
                r.outcome, r.trace
-        FROM $s.workflow_result r JOIN $s.workflow_action a ON a.key = r.key
-        WHERE a.target = %(target)s AND (r.topic, r.instance) IN (
-            SELECT topic, instance FROM $s.workflow_result
-            WHERE later OR recorded < now() - %(age_s)s * interval '1 second')
-        ORDER BY r.id LIMIT %(most)s""",
+        FROM (SELECT DISTINCT topic FROM $s.workflow_result) t
+        CROSS JOIN LATERAL (
+            SELECT r.* FROM $s.workflow_result r JOIN $s.workflow_action a ON a.key = r.key
+            WHERE r.topic = t.topic AND a.target = %(target)s AND r.instance IN (
+                SELECT instance FROM $s.workflow_result
+                WHERE topic = t.topic
+                  AND (later OR recorded < now() - %(age_s)s * interval '1 second'))
+            ORDER BY r.id LIMIT %(most)s) r
+        ORDER BY r.id""",
     "published": "DELETE FROM $s.workflow_result WHERE event_id = ANY (%(ids)s::text[])",
     "standing": """
         SELECT count(*) FILTER (WHERE status = 'planned'),

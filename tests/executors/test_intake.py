@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 from tests.executors.desk import CODECS, Desk, DeskOf, Paid, Pay, Repay
 
 from refold.executors.executor import Call, Executor
+from refold.executors.service import Service
 from refold.executors.truth import ByKey, Local, Neither
 from refold.snapshots.sessions import Connection
 from refold.testing.servers import Kafka, OwnKafka, OwnPostgres, Postgres
@@ -351,6 +352,41 @@ def test_results_wait_while_kafka_is_away_and_go_out_afterwards(
         desk.until(lambda: desk.sql("SELECT count(*) FROM workflow_result") == [(0,)], "no result")
     assert len(till.calls) == 10
     desk.close()
+
+
+def test_a_topic_that_takes_no_results_holds_up_no_other_and_is_shown(desk: Desk) -> None:
+    till = Till()
+    one = desk.send("one")
+    with desk.running(till.executor):
+        desk.until_heard(one, "succeeded")
+    # Results of a workflow whose topic is gone, older than all others, more than are read at once.
+    desk.sql(
+        """INSERT INTO workflow_result (key, topic, instance, tenant, event_id, type, value,
+               attempt, outcome, trace, later)
+           SELECT %s, 'gone.nowhere.events', 'x' || n, 'acme', 'x' || n, 'Paid', '', 1,
+                  'succeeded', '', true
+           FROM generate_series(1, 700) AS n""",
+        one,
+    )
+    desk.sql(
+        """INSERT INTO workflow_result (key, topic, instance, tenant, event_id, type, value,
+               attempt, outcome, trace, later)
+           SELECT key, reply_to, instance_id, 'acme', 'left-behind', 'Other', '\\x00', 1,
+                  'unknown', '', true FROM workflow_action"""
+    )
+    with desk.running(till.executor) as service:
+        desk.until(lambda: "results" in _waiting(service), "the trouble to be shown")
+        two = desk.send("two")
+        desk.until_heard(two, "succeeded")
+        desk.until(
+            lambda: desk.sql("SELECT count(*) FROM workflow_result WHERE event_id = 'left-behind'")
+            == [(0,)], "what was left to go out"
+        )  # fmt: skip
+        assert "results" in _waiting(service)  # although others were delivered meanwhile
+
+
+def _waiting(service: Service) -> list[str]:
+    return [what for what, code in service.health.status.away.items() if code]
 
 
 def test_results_of_an_instance_keep_their_order_whoever_publishes_them(desk: Desk) -> None:
