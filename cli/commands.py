@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import fastavro
 import typer
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from rich.console import Console
 
+from refold.cli import telling
 from refold.schemas.derive import parse_text
 from refold.schemas.envelope import CommandRecord
 from refold.schemas.errors import RecordError, unknown
@@ -24,7 +24,6 @@ from refold.topics.settings import load_settings
 from refold.topics.specs import commands_topic
 
 app = typer.Typer(no_args_is_help=True, help="Watch the commands of a target.")
-_console = Console(stderr=True)
 
 
 @app.callback()
@@ -64,7 +63,7 @@ def tail(
             elif not error.retriable():
                 raise kafka_error(error, f"reading {topic}")
     except KeyboardInterrupt:
-        _console.print("stopped")
+        telling.err.print("stopped")
     finally:
         source.close()
         schemas.close()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
+from refold.cli import telling
 from refold.schemas.errors import Code, UsageError
 from refold.snapshots.grants import grant as grant_rights
 from refold.snapshots.migrate import SCHEMA, migrations
@@ -28,7 +28,6 @@ app = typer.Typer(
 
 EXIT_FOUND: Final = 1
 DAY_S: Final = 86_400
-_console = Console(stderr=True)
 
 Dsn = Annotated[
     str | None,
@@ -46,8 +45,8 @@ def migrate(dsn: Dsn = None, schema: Schema = SCHEMA, json_: Json = False) -> No
         typer.echo(json.dumps({"schema": schema, "applied": [step.name for step in done]}))
         return
     for step in done:
-        _console.print(f"applied {step.number:03} {step.name}")
-    _console.print(f"schema {schema} is at version {len(migrations())}")
+        telling.err.print(f"applied {step.number:03} {step.name}")
+    telling.err.print(f"schema {schema} is at version {len(migrations())}")
 
 
 @app.command()
@@ -59,10 +58,10 @@ def check(dsn: Dsn = None, schema: Schema = SCHEMA, json_: Json = False) -> None
         typer.echo(json.dumps(rows))
     else:
         for finding in found:
-            _console.print(f"{finding.code}: {finding.what}", markup=False, soft_wrap=True)
-            _console.print(f"  what to do: {finding.cure}", markup=False, soft_wrap=True)
+            telling.err.print(f"{finding.code}: {finding.what}", soft_wrap=True)
+            telling.err.print(f"  what to do: {finding.cure}", soft_wrap=True)
         if not found:
-            _console.print(f"PostgreSQL and schema {schema} are as they must be")
+            telling.err.print(f"PostgreSQL and schema {schema} are as they must be")
     if any(finding.fatal for finding in found):
         raise typer.Exit(EXIT_FOUND)
 
@@ -118,7 +117,7 @@ def thin(
     if json_:
         typer.echo(json.dumps({"events": events, "instances": instances}))
     else:
-        _console.print(f"deleted {events} rows of the index and {instances} ended instances")
+        telling.err.print(f"deleted {events} rows of the index and {instances} ended instances")
 
 
 def _all_steps(step: Callable[[], int]) -> int:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from refold.cli import telling
 from refold.cli.load import load_workflows
@@ -24,7 +23,6 @@ from refold.topics.redrive import Entry, RejectedLog
 from refold.topics.settings import Settings, load_settings
 
 app = typer.Typer(no_args_is_help=True, help="Send one event, and see what became of it.")
-_console = Console(stderr=True)
 
 
 @app.callback()
@@ -207,10 +205,8 @@ def _tell(outcome: Outcome, as_json: bool) -> None:
         typer.echo(json.dumps({"outcome": kind, **msgspec.to_builtins(outcome)}))
     elif isinstance(outcome, Delivered):
         where = f"{outcome.topic}[{outcome.partition}] offset {outcome.offset}"
-        _console.print(f"delivered: {outcome.event_id} at {where}", markup=False, soft_wrap=True)
+        telling.err.print(f"delivered: {outcome.event_id} at {where}", soft_wrap=True)
     else:
         kind = type(outcome).__name__.lower()
-        _console.print(
-            f"{kind}: {outcome.event_id}: {outcome.reason.text}", markup=False, soft_wrap=True
-        )
-        _console.print("Send it again with the same id: it counts once.")
+        telling.err.print(f"{kind}: {outcome.event_id}: {outcome.reason.text}", soft_wrap=True)
+        telling.err.print("Send it again with the same id: it counts once.")

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 from typer.core import TyperGroup
 
+from refold.cli import telling
 from refold.cli.load import load_workflows
 from refold.processors import draw
 from refold.processors.definition import Definition
@@ -155,10 +155,9 @@ def chosen(spec: str, workflow: str | None, version: int | None) -> Definition:
 def print_table(definition: Definition, standing: draw.Standing | None) -> None:
     """Print the table state × event type; the state of an instance stands out."""
     found = draw.table(definition)
-    console = Console()
     title = f"{definition.name} version {definition.version}"
-    if console.width < _COLUMN_CHARS * (len(found.events) + 1):
-        console.print(_long_table(found, title, standing))
+    if telling.out.width < _COLUMN_CHARS * (len(found.events) + 1):
+        telling.out.print(_long_table(found, title, standing))
         return
     shown = RichTable(title=title, show_lines=True)
     shown.add_column("state", style="bold", overflow="fold")
@@ -167,9 +166,9 @@ def print_table(definition: Definition, standing: draw.Standing | None) -> None:
     for state, cells in zip(found.states, found.cells, strict=True):
         here = standing is not None and standing.state == state
         shown.add_row(_state(state, standing), *map(_coloured, cells), style=_HERE * here)
-    console.print(shown)
+    telling.out.print(shown)
     legend = "→ enters a state · stays: applied without entering · `·` refused · – without effect"
-    console.print(legend, style="dim")
+    telling.out.print(legend, style="dim")
 
 
 def _long_table(found: draw.Table, title: str, standing: draw.Standing | None) -> RichTable:
@@ -194,18 +193,17 @@ def _state(state: str, standing: draw.Standing | None) -> Text:
 
 def print_changes(old: Definition, new: Definition, changes: tuple[Change, ...]) -> None:
     """Print the differences between two definitions, one a line."""
-    console = Console()
     title = f"{_named(old)} → {_named(new)}"
     if not changes:
-        console.print(Text(f"{title}: nothing changed"))
+        telling.out.print(Text(f"{title}: nothing changed"))
         return
     signs = {How.ADDED: ("+", "green"), How.REMOVED: ("-", "red"), How.CHANGED: ("~", "yellow")}
-    console.print(Text(title, style="bold"))
+    telling.out.print(Text(title, style="bold"))
     for one in changes:
         sign, colour = signs[one.how]
         told = f"{one.before} ⇒ {one.after}" if one.how is How.CHANGED else one.after or one.before
         text = Text(f"{sign} {one.part} {one.name}", style=colour)
-        console.print(text + Text(f": {told}" if told else "", style="default"))
+        telling.out.print(text + Text(f": {told}" if told else "", style="default"))
 
 
 def _coloured(cell: str) -> Text:

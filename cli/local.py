@@ -8,12 +8,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.status import Status
 
+from refold.cli import telling
 from refold.local.pair import Pair, local_folder
 from refold.local.server import Server
 from refold.schemas.errors import Code, UsageError
@@ -24,7 +25,6 @@ app = typer.Typer(
 
 KAFKA_PORT: Final = 9092
 POSTGRES_PORT: Final = 5432
-_console = Console(stderr=True)
 
 Folder = Annotated[
     Path | None,
@@ -58,10 +58,13 @@ def up(
         )
         pair.up(status.update)
     for server in (pair.kafka, pair.postgres):
-        _console.print(f"{server.name} answers on 127.0.0.1:{server.port} (data in {server.home})")
-    _console.print("`refold local down` stops both and keeps their data.")
-    for name, value in pair.environment().items():
-        typer.echo(f"export {name}={value}")
+        telling.err.print(
+            f"{server.name} answers on 127.0.0.1:{server.port} (data in {server.home})"
+        )
+    telling.err.print("`refold local down` stops both and keeps their data.")
+    here = {"REFOLD_LOCAL_DIR": str(where)} if folder else {}
+    for name, value in (pair.environment() | here).items():
+        typer.echo(f"export {name}={quote(value)}")
 
 
 @app.command()
@@ -71,7 +74,7 @@ def down(folder: Folder = None) -> None:
     running = [server.name for server in (pair.kafka, pair.postgres) if server.is_running()]
     with _telling("stopping Kafka and PostgreSQL"):
         pair.down()
-    _console.print(f"stopped: {', '.join(running)}" if running else "nothing was running")
+    telling.err.print(f"stopped: {', '.join(running)}" if running else "nothing was running")
 
 
 @app.command()
@@ -106,7 +109,7 @@ def reset(
         )
     with _telling("stopping and deleting"):
         Pair.at(where).reset()
-    _console.print(f"deleted: Kafka and PostgreSQL in {where}")
+    telling.err.print(f"deleted: Kafka and PostgreSQL in {where}")
 
 
 def _row(server: Server) -> dict[str, object]:
@@ -134,5 +137,5 @@ def _refuse_other_port(server: Server, port: int | None) -> None:
 
 @contextmanager
 def _telling(text: str) -> Iterator[Status]:
-    with _console.status(text) as status:
+    with telling.err.status(text) as status:
         yield status

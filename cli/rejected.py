@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 import typer
 from confluent_kafka import Producer
-from rich.console import Console
 
 from refold.cli import telling
 from refold.processors.operating import GOOD, Target, send, verdicts
@@ -39,7 +38,6 @@ app = typer.Typer(no_args_is_help=True, help="See what was refused, and redrive 
 
 SHOWN_BYTES: Final = 200
 """Of a value that is no text for a person."""
-_console = Console(stderr=True)
 
 
 class Kept(StrEnum):
@@ -82,10 +80,10 @@ def list_(
     if not rows:
         chosen = verdict or code or instance
         what = "fits" if chosen else "stands on it: nothing was refused, unreadable or parked"
-        _console.print(f"The decision log of {workflow} was read; no record {what}.", markup=False)
+        telling.err.print(f"The decision log of {workflow} was read; no record {what}.")
         return
     telling.listed(("WHERE", "TIME", "VERDICT", "CODE", "NOW"), [_line(row) for row in rows])
-    _console.print(f"{len(rows)} records; `refold rejected show {workflow} WHERE` shows one")
+    telling.err.print(f"{len(rows)} records; `refold rejected show {workflow} WHERE` shows one")
 
 
 @app.command()
@@ -260,7 +258,7 @@ def _tell(
         if waited and act.at is not None:
             why = f" {row.code}: {row.text}" if row and row.code else ""
             said += f": {verdict or 'not folded in that time'}{why}"
-        _console.print(f"{place} {said}", markup=False, soft_wrap=True)
+        telling.err.print(f"{place} {said}", soft_wrap=True)
     return not waited or act.at is None or verdict in GOOD
 
 

@@ -44,8 +44,9 @@ NOTE_INDENT: Final = 4
 DEFAULT_TENANT: Final = "default"
 """Where neither the command line nor the definition names one."""
 
-out = Console()
-err = Console(stderr=True)
+# Ids, keys and reasons are printed as they are: `:bank:` in a key is a tenant and no emoji.
+out = Console(markup=False, emoji=False)
+err = Console(stderr=True, markup=False, emoji=False)
 
 
 def chosen(specs: list[str], name: str = "") -> Workflow:

@@ -11,8 +11,8 @@ import msgspec
 import typer
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from rich.console import Console
 
+from refold.cli import telling
 from refold.cli.load import load_workflows
 from refold.processors.definition import Workflow
 from refold.processors.engine_events import ENGINE
@@ -37,7 +37,6 @@ app = typer.Typer(no_args_is_help=True, help="Make and check the topics of workf
 
 PARTITIONS: Final = 12
 """Room for twelve workers, and few enough that each is cheap."""
-_console = Console(stderr=True)
 
 Definitions = Annotated[
     list[str], typer.Argument(metavar="MODULE:NAME…", help="Definitions whose topics are meant.")
@@ -75,9 +74,9 @@ def create(
         typer.echo(json.dumps({"topics": msgspec.to_builtins(made), "schemas": published}))
         return
     for each in made:
-        _console.print(f"{'created' if each.created else 'exists '} {each.name}", markup=False)
+        telling.err.print(f"{'created' if each.created else 'exists '} {each.name}")
     for name in published:
-        _console.print(f"published the schema of {name}", markup=False)
+        telling.err.print(f"published the schema of {name}")
     _report(_check(settings, admin, specs, counts=False))
 
 
@@ -92,7 +91,7 @@ def check(definitions: Definitions, as_json: Json = False) -> None:
     else:
         _report(found)
         if not found:
-            _console.print(f"{len(specs)} topics are as they must be")
+            telling.err.print(f"{len(specs)} topics are as they must be")
     if found:
         raise typer.Exit(1)
 
@@ -208,5 +207,5 @@ def _check(
 
 def _report(found: Iterable[Finding]) -> None:
     for finding in found:
-        _console.print(f"{finding.code}: {finding.what}", markup=False, soft_wrap=True)
-        _console.print(f"  what to do: {finding.cure}", markup=False, soft_wrap=True)
+        telling.err.print(f"{finding.code}: {finding.what}", soft_wrap=True)
+        telling.err.print(f"  what to do: {finding.cure}", soft_wrap=True)

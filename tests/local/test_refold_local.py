@@ -60,6 +60,7 @@ def test_two_that_go_up_at_once_get_one_pair_whose_data_survives_down(folder: Pa
     first, second = (_exported(process.communicate(timeout=180)[0]) for process in both)
     assert first == second
     assert first["REFOLD_KAFKA_BOOTSTRAP"] == f"127.0.0.1:{ports[1]}"
+    assert first["REFOLD_LOCAL_DIR"] == str(folder)  # so that `down` finds this pair
     before = _servers(folder)
     assert [server["state"] for server in before] == ["answers", "answers"]
     with psycopg.connect(first["REFOLD_POSTGRES_DSN"]) as connection:

@@ -81,3 +81,10 @@ def test_a_record_of_a_history_stands_on_one_line_with_what_it_caused_below(
     assert line.endswith("applied  new → waiting_documents")
     assert "2026-11-30 02:03:04" in line
     assert "forward" in "".join(sent)
+
+
+def test_keys_and_reasons_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for console in (telling.out, telling.err):
+        console.print("r1:bank:pay [bold]:smile: [/x]", soft_wrap=True)
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == "r1:bank:pay [bold]:smile: [/x]\n"
