@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from getpass import getuser
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from refold.cli import ledger_reports, telling
@@ -157,7 +158,14 @@ def settle(
     event: Annotated[
         str, typer.Option("--type", metavar="MODULE:NAME", help="Event that tells the workflow.")
     ] = "",
-    data: Annotated[str, typer.Option("--data", metavar="JSON", help="Its fields.")] = "{}",
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="JSON",
+            help="Its fields; without --type the result of an action that has no workflow.",
+        ),
+    ] = "",
     retry: Annotated[
         bool, typer.Option("--retry", help="With `--as failed`: another attempt may follow.")
     ] = False,
@@ -166,7 +174,8 @@ def settle(
     """Say what became of an action of unknown outcome, after a look at the other side.
 
     The workflow is told as by any result: by an event of your own type, or by the engine's
-    `refold.succeeded` or `refold.failed`. What is settled never changes.
+    `refold.succeeded` or `refold.failed`. What is settled never changes. An action of
+    `Ledger.action` has no workflow: the next run under its key gets what --data says.
     """
     word = _word(as_, reason, event, data, retry=retry)
     book = Ledger(load_settings().ledger_dsn, "cli")
@@ -175,7 +184,7 @@ def settle(
     finally:
         book.close()
     if heard is Heard.SETTLED:
-        telling.err.print(f"{key} is {as_}; an executor tells its workflow.", soft_wrap=True)
+        telling.err.print(f"{key} is {as_}{_who_is_told(key)}.", soft_wrap=True)
     else:
         telling.err.print(f"{key} was {as_} already.", soft_wrap=True)
 
@@ -238,12 +247,29 @@ def _word(status: Status, reason: str, spec: str, data: str, *, retry: bool) -> 
             Code.BAD_COMMAND_LINE, "the reason is empty.", "Say how you know: it is kept."
         )
     if spec:
-        event = made(codec_of(load_event(spec)), data)
+        event = made(codec_of(load_event(spec)), data or "{}")
         ending = Done(event) if status is Status.SUCCEEDED else Declined(event)
         return words.word_of(ending, reason)
+    if data:
+        return words.plain_word(status, _json(data), reason)
     if status is Status.SUCCEEDED:
         return words.declared_done(reason)
     return words.declared_failed(reason, retry=retry)
+
+
+def _json(data: str) -> bytes:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(data), order="sorted")
+    except ValueError as error:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE, f"--data is no JSON: {error}.", "Correct it."
+        ) from error
+
+
+def _who_is_told(key: str) -> str:
+    with asking() as questions:
+        row = questions.show(key)
+    return "; an executor tells its workflow" if row is not None and row["reply_to"] else ""
 
 
 def _told(row: dict[str, Any]) -> dict[str, str]:

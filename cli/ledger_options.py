@@ -18,7 +18,9 @@ from refold.topics.settings import load_settings
 
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])\Z")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-Action = Annotated[str | None, typer.Option("--action", help="Only this action.")]
+Action = Annotated[
+    str | None, typer.Option("--action", help="Only this action, or this type of command.")
+]
 Target = Annotated[
     str | None, typer.Option("--target", help="Only this target, or this system by its name.")
 ]

@@ -67,7 +67,8 @@ def report_(
     """Tell per action how many, how many unknown and how they were settled, and how long.
 
     WINDOW is the time from a call to its record: as long as that, a process that dies leaves an
-    unknown. DOUBLES were unknown and had been done: a blind retry would have done them twice.
+    unknown. DOUBLES were unknown and had certainly been done: a blind retry would have done them
+    twice. What was called again counts only where the other side said that it had done it before.
     """
     costs = _costs(per_double or [])
     with asking() as questions:

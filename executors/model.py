@@ -158,9 +158,11 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     """SUCCEEDED or FAILED."""
     type: str
-    """Of the event that tells the workflow."""
+    """Of the event that tells the workflow; `json` where it is plain data."""
     value: bytes
     reason: str = ""
+    plain: bytes = b"null"
+    """The same as JSON: what the next run of a `with` block gets."""
 
 
 class Heard(StrEnum):

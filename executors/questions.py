@@ -22,9 +22,11 @@ TEXT: Final = "json"
 """Type of requests and results that `Ledger.action` writes."""
 Row = dict[str, Any]
 
-WHERE: Final = """
+NAME: Final = "CASE WHEN workflow = '' THEN action ELSE split_part(action, '.', 1) END"
+"""An action's name without the discriminator, which tells apart those of one step."""
+WHERE: Final = f"""
     (%(status)s::text IS NULL OR status = %(status)s)
-    AND (%(action)s::text IS NULL OR action = %(action)s)
+    AND (%(action)s::text IS NULL OR %(action)s IN (action, type, {NAME}))
     AND (%(target)s::text IS NULL OR target = %(target)s OR target_system = %(target)s)
     AND (%(instance)s::text IS NULL OR instance_id = %(instance)s)
     AND (%(since)s::timestamptz IS NULL OR planned >= %(since)s)
@@ -91,6 +93,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Status | None = None
     action: str | None = None
+    """An action's name, with or without its discriminator, or the type of its command."""
     target: str | None = None
     """The target, or the system as people know it."""
     instance: str | None = None

@@ -27,6 +27,7 @@ from refold.executors.outcome import CannotTell, Declined, Done, Ending, Undone
 from refold.executors.questions import TEXT
 from refold.executors.statements import filled, statements
 from refold.executors.truth import Local, Neither, Queryable, Then, Truth, fault_of, repeatable
+from refold.executors.words import shown
 from refold.schemas.canonical import hash16
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
 from refold.schemas.limits import bounded_text
@@ -371,7 +372,7 @@ class Recording:
                 return self._end(Status.SUCCEEDED, unfit.what, b"null")
         if isinstance(error, Ending) and not self.repeated:
             event = error.event if isinstance(error, Declined) else None
-            return self._end(Status.FAILED, error.reason or error.code, _shown(event))
+            return self._end(Status.FAILED, error.reason or error.code, shown(event))
         return self._end(Status.UNKNOWN, f"{type(error).__name__}: {error}", b"null")
 
     def _stored(self) -> bytes:
@@ -395,14 +396,6 @@ class Recording:
 @cache
 def _statements(schema: str) -> Mapping[str, bytes]:
     return filled(_TEXT, schema)
-
-
-def _shown(event: Any) -> bytes:
-    """What was said with a refusal, for people."""
-    try:
-        return _json(event, "the event")
-    except RecordError:
-        return _json(repr(event), "the event")
 
 
 def _json(value: Any, what: str) -> bytes:

@@ -7,7 +7,10 @@ Law of this module: counts what stands in the rows, and says how each figure is 
     unknown     actions whose outcome was unknown at any time
     window      from the last call to its record, of settled actions: as long as this, a process
                 that dies leaves an unknown
-    doubles     unknown ones that had been done after all: a blind retry would have done them twice
+    doubles     unknown ones that certainly had been done: a blind retry would have done them twice.
+                What was called again counts where the other side said that it had done it before
+
+An action is counted under its name: discriminators are left out.
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from refold.executors.questions import WHERE, Filter, Questions, values_of
+from refold.executors.questions import NAME, WHERE, Filter, Questions, values_of
 from refold.executors.statements import filled
 
 YEAR: Final = timedelta(days=365)
@@ -24,14 +27,14 @@ YEAR: Final = timedelta(days=365)
 _TEXT: Final[Mapping[str, str]] = {
     "report": f"""
         WITH a AS (
-            SELECT *, status = 'unknown' OR jsonb_path_exists(
+            SELECT *, {NAME} AS name, status = 'unknown' OR jsonb_path_exists(
                           attempts, '$$[*] ? (@.outcome == "unknown")') AS was_unknown,
                    extract(epoch FROM recorded - dispatched)::float8 AS window_s,
                    (attempts -> -1 ->> 'epoch')::int > (jsonb_path_query_first(attempts,
                        '$$[*] ? (@.outcome == "unknown")') ->> 'epoch')::int AS called_again
             FROM $s.workflow_action WHERE {WHERE}),
         s AS (SELECT *, was_unknown AND status IN ('succeeded', 'failed') AS cleared FROM a)
-        SELECT action, direction, target_system AS system, truth, count(*) AS count,
+        SELECT name AS action, direction, target_system AS system, truth, count(*) AS count,
                count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
                count(*) FILTER (WHERE status = 'failed') AS failed,
                count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
@@ -42,15 +45,17 @@ _TEXT: Final[Mapping[str, str]] = {
                count(*) FILTER (WHERE cleared AND decided_by = '' AND called_again) AS by_call,
                count(*) FILTER (WHERE cleared AND decided_by = ''
                                 AND called_again IS NOT TRUE) AS by_answer,
-               count(*) FILTER (WHERE was_unknown AND status = 'succeeded') AS unknown_done,
+               count(*) FILTER (WHERE was_unknown AND status = 'succeeded'
+                                AND (already OR decided_by <> '' OR called_again IS NOT TRUE))
+                   AS unknown_done,
                count(*) FILTER (WHERE contradicted) AS contradicted,
                percentile_disc(0.5) WITHIN GROUP (ORDER BY window_s)
                    FILTER (WHERE status IN ('succeeded', 'failed')) AS window_p50_s,
                percentile_disc(0.99) WITHIN GROUP (ORDER BY window_s)
                    FILTER (WHERE status IN ('succeeded', 'failed')) AS window_p99_s,
                max(window_s) FILTER (WHERE status IN ('succeeded', 'failed')) AS window_max_s
-        FROM s GROUP BY action, direction, target_system, truth
-        ORDER BY action, direction, target_system, truth""",
+        FROM s GROUP BY name, direction, target_system, truth
+        ORDER BY name, direction, target_system, truth""",
     "span": f"""
         SELECT min(planned) AS since, now() AS until FROM $s.workflow_action WHERE {WHERE}""",
 }
@@ -79,7 +84,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     by_answer: int
     """Of the unknown: the other side was asked, or its answer came late."""
     unknown_done: int
-    """Of the unknown: had been done. A blind retry would have done them twice."""
+    """Of the unknown: had certainly been done. A blind retry would have done them twice."""
     contradicted: int
     window_p50_s: float | None
     window_p99_s: float | None

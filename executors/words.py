@@ -9,8 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from refold.executors.model import Ended, Heard, Status, Word
 from refold.executors.outcome import Declined, Done, Incurable, NotDone
+from refold.executors.questions import TEXT
 from refold.executors.statements import NEXT, RESULT, filled
 from refold.processors.engine_events import Failed, Succeeded
 from refold.schemas.codec import Codec, codec_of
@@ -26,7 +29,8 @@ _TEXT: Final[Mapping[str, str]] = {
     # An answer and the call that brings its reference may come at the same moment.
     "hold": "SELECT pg_advisory_xact_lock(hashtextextended('refold:answer:$s:' || %s, 0))",
     "row": """
-        SELECT key, attempt, epoch, status, reference <> '', lease_until < now(), contradicted
+        SELECT key, attempt, epoch, status, reference <> '', lease_until < now(), contradicted,
+               reply_to = '' AND type = 'json'
         FROM $s.workflow_action WHERE key = %s FOR UPDATE""",
     "bearer": """
         SELECT key, epoch FROM $s.workflow_reference WHERE target = %s AND reference = %s""",
@@ -91,13 +95,15 @@ class Standing(NamedTuple):
     run_out: bool | None = None
     """Its lease is over; None: it has none."""
     contradicted: bool = False
+    plain: bool = False
+    """Of a `with` block: no workflow waits for it, its result is JSON."""
 
 
 def word_of(ending: Ending, reason: str = "") -> Word:
     """What a `Done`, `Declined`, `Incurable` or `NotDone` says, as a word.
 
     Args:
-        ending: What is said.
+        ending: What is said. Of an action without a workflow, plain data do as well as an event.
         reason: For people; else its own.
 
     Raises:
@@ -105,8 +111,9 @@ def word_of(ending: Ending, reason: str = "") -> Word:
         DefinitionError: Its type cannot be an event's.
     """
     if isinstance(ending, Done):
-        event = Succeeded(text="") if ending.event is None else ending.event
-        return _word(Status.SUCCEEDED, event, reason)
+        if ending.event is None:
+            return _word(Status.SUCCEEDED, Succeeded(text=""), reason, b"null")
+        return _word(Status.SUCCEEDED, ending.event, reason)
     if isinstance(ending, Declined):
         return _word(Status.FAILED, ending.event, reason or ending.reason)
     after_ms = round(ending.retry_after_s * 1000) if isinstance(ending, NotDone) else 0
@@ -114,7 +121,7 @@ def word_of(ending: Ending, reason: str = "") -> Word:
         code=ending.code, text=bounded_text(ending.reason), retry=isinstance(ending, NotDone),
         retry_after_ms=after_ms,
     )  # fmt: skip
-    return _word(Status.FAILED, failed, reason or ending.reason)
+    return _word(Status.FAILED, failed, reason or ending.reason, b"null")
 
 
 def nothing_to_undo() -> Word:
@@ -124,13 +131,13 @@ def nothing_to_undo() -> Word:
 
 def declared_done(reason: str) -> Word:
     """It is done, or need not be, and has no event of the user's to say so."""
-    return _word(Status.SUCCEEDED, Succeeded(text=bounded_text(reason)), reason)
+    return _word(Status.SUCCEEDED, Succeeded(text=bounded_text(reason)), reason, b"null")
 
 
 def declared_failed(reason: str, *, retry: bool) -> Word:
     """A person's word that certainly nothing happened."""
     event = Failed(code="DECIDED", text=bounded_text(reason), retry=retry, retry_after_ms=0)
-    return _word(Status.FAILED, event, reason)
+    return _word(Status.FAILED, event, reason, b"null")
 
 
 def standing(connection: Connection, schema: str, key: str) -> Standing | None:
@@ -138,7 +145,7 @@ def standing(connection: Connection, schema: str, key: str) -> Standing | None:
     row = connection.execute(words(schema)["row"], [key]).fetchone()
     if row is None:
         return None
-    return Standing(row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6])
+    return Standing(row[0], row[1], row[2], Status(row[3]), *row[4:])
 
 
 def hear(
@@ -153,10 +160,14 @@ def hear(
         word: What is said.
         by: Who heard it.
         epoch: Of the call that it is about, where that is known.
+
+    Raises:
+        UsageError: BAD_KEY, a workflow waits for it, and plain data are no event.
     """
     row = standing(connection, schema, key)
     if row is None:
         return Heard.STRANGE
+    _check(row, word)
     failed = word.status is Status.FAILED
     stale = failed and epoch is not None and epoch != row.epoch
     if row.status in _OPEN and not stale and not (failed and row.status is Status.PLANNED):
@@ -172,8 +183,13 @@ def hear(
 def answer(
     connection: Connection, schema: str, target: str, reference: str, word: Word, by: str
 ) -> Heard:
-    """Take an answer that bears the other side's reference; kept where no row bears it yet."""
+    """Take an answer that bears the other side's reference; kept where no row bears it yet.
+
+    Raises:
+        UsageError: BAD_KEY, plain data: what bears references belongs to a workflow.
+    """
     sql = words(schema)
+    _check(Standing(reference, 0, 0, Status.UNKNOWN), word)
     hold(connection, schema, {reference})
     bearer = connection.execute(sql["bearer"], [target, reference]).fetchone()
     if bearer is not None:
@@ -227,8 +243,8 @@ def decide(
         "key": [row.key for row, _ in words_],
         "attempt": [row.attempt for row, _ in words_],
         "status": [word.status for _, word in words_],
-        "type": [word.type for _, word in words_],
-        "value": [word.value for _, word in words_],
+        "type": [TEXT if row.plain else word.type for row, word in words_],
+        "value": [word.plain if row.plain else word.value for row, word in words_],
         "event_id": [event_id_of(row.key, word.status, row.attempt) for row, word in words_],
         "reason": [word.reason for _, word in words_],
         "who": who,
@@ -245,6 +261,7 @@ def decided(connection: Connection, schema: str, key: str, word: Word, who: str)
         raise UsageError(
             Code.NOT_FOUND, f"the ledger has no key {key!r}.", "`refold ledger list` lists them."
         )
+    _check(row, word)
     if row.status is Status.IN_FLIGHT and not row.accepted and row.run_out is False:
         raise UsageError(
             Code.UNSETTLED,
@@ -294,8 +311,39 @@ def words(schema: str) -> Mapping[str, bytes]:
     return filled(_TEXT, schema)
 
 
-def _word(status: Status, event: Any, reason: str) -> Word:
+def plain_word(status: Status, data: bytes, reason: str) -> Word:
+    """A word about an action without a workflow: its result is JSON."""
+    return Word(
+        status=status, type=TEXT, value=data, plain=data, reason=bounded_text(reason)
+    )  # fmt: skip
+
+
+def _check(row: Standing, word: Word) -> None:
+    """A workflow is told by an event."""
+    if word.type == TEXT and not row.plain:
+        raise UsageError(
+            Code.BAD_KEY,
+            f"a workflow waits for {row.key!r}, and plain data are no event.",
+            "Give an event of its own: `--type MODULE:NAME` with `--data`, or `Done(event)`.",
+        )
+
+
+def _word(status: Status, event: Any, reason: str, plain: bytes | None = None) -> Word:
+    if isinstance(event, dict | list | str | int | float):
+        return plain_word(status, msgspec.json.encode(event, order="sorted"), reason)
     codec: Codec[Any] = codec_of(type(event))
     return Word(
-        status=status, type=codec.name, value=codec.encode(event), reason=bounded_text(reason)
-    )  # fmt: skip
+        status=status,
+        type=codec.name,
+        value=codec.encode(event),
+        reason=bounded_text(reason),
+        plain=shown(event) if plain is None else plain,
+    )
+
+
+def shown(event: Any) -> bytes:
+    """An event as JSON, for actions that have no workflow to tell it to."""
+    try:
+        return msgspec.json.encode(event, order="sorted")
+    except (TypeError, ValueError, RecursionError):
+        return msgspec.json.encode(repr(event))

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.executors.rows import Rows
 
+from refold.examples.order.graph import Charged
 from refold.executors.ledger import Ledger
+from refold.executors.model import Heard
 from refold.executors.outcome import CannotTell, Declined, Done, NotDone, Undone
 from refold.executors.recording import Recording
 from refold.executors.truth import ByKey, Local, Neither, Queryable, Then, Truth
@@ -219,6 +221,20 @@ def test_neither_stops_unless_it_declares_what_then(ledger: Ledger, rows: Rows, 
     assert refund(ledger, bank, Neither(Then.ASSUME_DONE)) is None
     assert bank.effects == {KEY: 1}
     assert row_of(rows)["status"] == "succeeded"
+
+
+def test_what_the_other_side_answers_later_is_the_result_of_the_next_run(
+    ledger: Ledger, bank: Bank
+) -> None:
+    for number, event in enumerate((None, {"receipt": "r-7"}, Charged(receipt="r-7"))):
+        bank.raising = ConnectionError()
+        with pytest.raises(ConnectionError):
+            refund(ledger, bank, Neither(), request={"number": number})
+        assert ledger.answer(Done(event), key=KEY) is Heard.SETTLED
+        told = None if event is None else {"receipt": "r-7"}
+        assert refund(ledger, bank, Neither(), request={"number": number}) == told
+        ledger.runner.run("", lambda c: c.execute("TRUNCATE refold_ledger.workflow_action CASCADE"))
+    assert bank.effects[KEY] == 3
 
 
 def test_neither_repeats_where_that_is_declared(ledger: Ledger, bank: Bank) -> None:

@@ -13,7 +13,8 @@ from refold.cli.main import run
 from refold.executors.ledger import Ledger
 from refold.executors.model import Status, Wanted
 from refold.executors.outcome import Done
-from refold.executors.truth import ByKey
+from refold.executors.truth import ByKey, Neither
+from refold.schemas.errors import UsageError
 
 pytestmark = pytest.mark.postgres
 Out = pytest.CaptureFixture[str]
@@ -56,12 +57,19 @@ def test_migrate_makes_the_tables_once(
     assert "No action is there." in said(capsys, "list")
 
 
-def test_list_finds_by_state_time_action_and_target(ledger: Ledger, capsys: Out) -> None:
+def test_list_finds_by_state_time_action_and_target(
+    ledger: Ledger, rows: Rows, capsys: Out
+) -> None:
     settled(ledger, Status.UNKNOWN, Status.SUCCEEDED, Status.IN_FLIGHT)
     ledger.plan([intent(9, action="Notify", target="mail", target_system="smtp")], [])
     assert [each["key"] for each in told(capsys, "list", "--state", "unknown")] == [key_of(1)]
     assert len(told(capsys, "list")) == 4
     assert [each["action"] for each in told(capsys, "list", "--action", "Notify")] == ["Notify"]
+    ledger.plan([undoing(8), intent(10, action="Pick.a%2E1"), intent(11, action="Pick.2")], [])
+    assert len(told(capsys, "list", "--action", "Refund")) == 1  # the type of its command
+    assert len(told(capsys, "list", "--action", "Pick")) == 2
+    assert len(told(capsys, "list", "--action", "Pick.2")) == 1
+    rows.sql("DELETE FROM refold_ledger.workflow_action WHERE type = 'Refund' OR action ~ 'Pick'")
     assert len(told(capsys, "list", "--target", "bank")) == 3
     assert len(told(capsys, "list", "--target", "payments")) == 3
     assert len(told(capsys, "list", "--instance", "o-2")) == 1
@@ -151,6 +159,39 @@ def test_settle_tells_by_an_event_of_the_users_own(ledger: Ledger, capsys: Out) 
     assert (result.type, b"r-7" in result.value) == ("Charged", True)
 
 
+def test_settle_gives_an_action_without_a_workflow_its_result(ledger: Ledger, capsys: Out) -> None:
+    for number, data in enumerate((None, '{"receipt": "r-7"}', "{")):
+        key = f":bank:[b]{number}"
+        block = ledger.action(
+            key, action="Refund", target="bank", request={}, truth=Neither()
+        )  # fmt: skip
+        with pytest.raises(ConnectionError), block:
+            raise ConnectionError
+        arguments = ["settle", key, "--as", "succeeded", "--reason", "seen"]
+        if data == "{":
+            assert "--data is no JSON" in said(capsys, *arguments, "--data", data, code=2)
+            continue
+        text = said(capsys, *arguments, *(["--data", data] if data else []))
+        assert f"{key} is succeeded.\n" in text
+        again = ledger.action(key, action="Refund", target="bank", request={}, truth=Neither())
+        with again as call:
+            assert call.done
+        assert call.result == (json.loads(data) if data else None)
+
+
+def test_a_workflow_is_told_by_an_event_and_not_by_plain_data(
+    ledger: Ledger, rows: Rows, capsys: Out
+) -> None:
+    settled(ledger, Status.UNKNOWN)
+    arguments = ("settle", key_of(1), "--as", "succeeded", "--reason", "seen", "--data", "{}")
+    assert "plain data are no event" in said(capsys, *arguments, code=2)
+    with pytest.raises(UsageError, match="plain data are no event"):
+        ledger.answer(Done({"receipt": "r-7"}), key=key_of(1))
+    with pytest.raises(UsageError, match="plain data are no event"):
+        ledger.answer(Done("r-7"), target="payments", reference="b-7")
+    assert rows.status() == "unknown"
+
+
 @pytest.mark.parametrize(
     ("status", "as_", "message"),
     [
@@ -209,7 +250,7 @@ def test_the_report_counts_unknowns_and_how_they_were_settled(
     charge = next(each for each in found["lines"] if each["action"] == "Charge")
     wanted = {
         "count": 6, "succeeded": 4, "failed": 1, "unknown": 4, "still_unknown": 1, "by_person": 1,
-        "by_call": 1, "by_answer": 1, "unknown_done": 3, "truth": "by_key", "system": "bank",
+        "by_call": 1, "by_answer": 1, "unknown_done": 2, "truth": "by_key", "system": "bank",
     }  # fmt: skip
     assert {name: charge[name] for name in wanted} == wanted
     assert charge["window_max_s"] == pytest.approx(3.0)
@@ -223,6 +264,25 @@ def test_the_report_counts_unknowns_and_how_they_were_settled(
     ):
         assert part in " ".join(text.split())
     assert "has no amount" in said(capsys, "report", "--per-double", "x", code=2)
+
+
+def test_what_was_called_again_is_a_double_where_the_other_side_says_that_it_was_done(
+    ledger: Ledger, rows: Rows, capsys: Out
+) -> None:
+    settled(ledger, Status.UNKNOWN, Status.UNKNOWN)
+    rows.sql("UPDATE refold_ledger.workflow_action SET not_before = now()")
+    first, second = ledger.recall("payments", Wanted("Charge", 9, 60), 600)
+    ledger.settle([ended(first, already=True), ended(second)])
+    (line,) = told(capsys, "report")["lines"]
+    assert (line["by_call"], line["unknown_done"]) == (2, 1)
+
+
+def test_the_report_counts_an_action_once_whatever_tells_its_calls_apart(
+    ledger: Ledger, capsys: Out
+) -> None:
+    ledger.plan([intent(each, action=f"Pick.{each}") for each in range(3)], [])
+    (line,) = told(capsys, "report", "--action", "Pick")["lines"]
+    assert (line["action"], line["count"]) == ("Pick", 3)
 
 
 def test_the_cost_of_doubles_is_scaled_to_a_year(ledger: Ledger, capsys: Out) -> None:
