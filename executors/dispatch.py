@@ -113,6 +113,8 @@ class Dispatch:
         self._flights: dict[str, dict[tuple[str, int], _Flight]] = {name: {} for name in actions}
         """By action, in the order in which they began: the first one's time is over first."""
         self._asking: set[asyncio.Task[None]] = set()
+        self.swept_s = monotonic()
+        """When the loop last looked for calls that have not ended in their time."""
         self.hanging_questions = 0
         """Questions on threads that have not ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -131,6 +133,16 @@ class Dispatch:
         """Of these, how many may still say something in their time."""
         with self._lock:
             return sum(not each.told for some in self._flights.values() for each in some.values())
+
+    def hanging(self) -> dict[str, int]:
+        """By action, handlers that go on long after their time is over, each in its slot."""
+        late_s = monotonic() - LATE_S
+        with self._lock:
+            counted = {
+                name: sum(each.call.until_s < late_s for each in some.values())
+                for name, some in self._flights.items()
+            }
+        return {name: count for name, count in counted.items() if count}
 
     def start(self, started: Iterable[Started]) -> None:
         """Begin calls."""
@@ -171,7 +183,7 @@ class Dispatch:
         """Say for ever which calls have not ended in their time."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            now_s = monotonic()
+            now_s = self.swept_s = monotonic()
             for name in self._flights:
                 for flight in self._late(name, now_s):
                     self._expire(flight, now_s)

@@ -40,8 +40,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the intake last turned."""
     scanned_s: float
     """Seconds since a scan last ended well."""
+    loop_s: float = 0.0
+    """Seconds since the event loop last turned: more than a moment is a handler that blocks it."""
     calls: int
     """Handlers that run."""
+    hanging: Mapping[str, int] = {}
+    """Action → handlers that go on long after their time is over, and keep their slots."""
     waiting: int
     """Rows that this process planned and that have not begun."""
     unrecorded: int
@@ -77,6 +81,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         found = self.age(0.0, OLD_S)
         if self.scanned_s > SCANNER_S:
             found.append(f"nothing was scanned for {self.scanned_s:.0f} s")
+        found += [f"{n} handlers of {name} do not end" for name, n in self.hanging.items()]
         if not self.joined:
             found.append("it is not in the group: Kafka is away, or has not answered yet")
         if self.stopping:
@@ -86,9 +91,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def age(self, _now_s: float, most_s: float = DEAD_S) -> list[str]:
-        """A reason if the intake has not turned for too long."""
-        late = self.turned_s > most_s
-        return [f"the intake has not turned for {self.turned_s:.0f} s"] if late else []
+        """Reasons if the intake or the event loop has not turned for too long."""
+        found = []
+        if self.turned_s > most_s:
+            found.append(f"the intake has not turned for {self.turned_s:.0f} s")
+        if self.loop_s > most_s:
+            found.append(f"a handler blocks the event loop, for {self.loop_s:.0f} s")
+        return found
 
 
 class Health:
@@ -137,7 +146,9 @@ class Health:
             stopping=self.stopping,
             turned_s=now_s - intake.at_s,
             scanned_s=now_s - scanner.scanned_s,
+            loop_s=now_s - self._dispatch.swept_s,
             calls=self._dispatch.in_flight,
+            hanging=self._dispatch.hanging(),
             waiting=intake.waiting,
             unrecorded=self._recorder.backlog,
             unpublished=self._answers.outstanding,
@@ -188,6 +199,16 @@ def described(status: Status) -> Iterator[Metric]:
         ("oldest_unknown_seconds", "Age of the oldest unknown.", standing.oldest_unknown_s),
         ("scanner_age_seconds", "Since a scan last ended well.", status.scanned_s),
         ("intake_age_seconds", "Since the intake last turned.", status.turned_s),
+        (
+            "loop_age_seconds",
+            "Since the event loop last turned: a handler blocks it.",
+            status.loop_s,
+        ),
+        (
+            "hanging",
+            "Handlers that go on long after their time is over.",
+            sum(status.hanging.values()),
+        ),
     ):
         yield GaugeMetricFamily(f"refold_executor_{name}", text, value=float(value))
     for name, text, count in (

@@ -116,6 +116,7 @@ class Service:
     async def _work(self) -> None:
         self._dispatch.bind(asyncio.get_running_loop())
         sweeping = asyncio.create_task(self._dispatch.sweep())
+        sweeping.add_done_callback(self._swept)
         taking = [
             self._thread("intake", self._intake.run),
             self._thread("claimer", self._claimer.run),
@@ -158,6 +159,12 @@ class Service:
         end_s = monotonic() + most_s
         while not true() and monotonic() < end_s:
             await asyncio.sleep(TURN_S)
+
+    def _swept(self, sweeping: asyncio.Task[None]) -> None:
+        """Nobody looks any more for calls that do not end: the process ends with the failure."""
+        if not sweeping.cancelled():
+            self._failure = sweeping.exception()
+            self._stop.set()
 
     def _committed(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
         self._intake.offsets.told(error, places)

@@ -1,5 +1,6 @@
 """What an executor says of itself, and how it leaves alone who is down."""
 
+import asyncio
 import json
 import signal
 import urllib.error
@@ -125,6 +126,62 @@ def test_a_scanner_that_stands_still_is_an_alarm(
             lambda: any("scanned" in each for each in service.health.status.troubles(0.0)),
             "the alarm",
         )
+
+
+def test_a_handler_that_blocks_the_event_loop_is_an_alarm(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.executors.health.OLD_S", 0.5)
+    executor, free = Executor("bank"), Event()
+
+    @executor.action(Pay, truth=Neither())
+    async def pay(command: Pay, call: Call) -> None:
+        free.wait(60)
+
+    key = desk.send("i")
+    with desk.running(executor) as service:
+        desk.until(
+            lambda: any("blocks" in each for each in service.health.status.troubles(0.0)),
+            "the alarm",
+        )
+        assert service.health.status.age(0.0, 0.5)
+        free.set()
+        desk.until_heard(key, "succeeded")
+
+
+def test_handlers_that_never_end_are_an_alarm(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.executors.dispatch.LATE_S", 0.1)
+    executor, free = Executor("bank"), Event()
+
+    @executor.action(Pay, truth=Neither(), deadline_s=0.2, concurrency=1)
+    def pay(command: Pay, call: Call) -> None:
+        free.wait(60)
+
+    key = desk.send("i")
+    with desk.running(executor) as service:
+        desk.until(lambda: dict(service.health.status.hanging) == {"Pay": 1}, "the alarm")
+        assert "1 handlers of Pay do not end" in service.health.status.troubles(0.0)
+        free.set()
+        desk.until_heard(key, "unknown", "succeeded")
+        desk.until(lambda: not service.health.status.hanging, "the end")
+
+
+def test_who_looks_for_calls_that_do_not_end_does_not_fail_in_silence(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = Executor("bank")
+
+    @executor.action(Pay, truth=Neither(), deadline_s=0.2)
+    async def pay(command: Pay, call: Call) -> None:
+        await asyncio.sleep(0.5)
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("refold.executors.dispatch.overdue", broken)
+    desk.send("i")
+    with pytest.raises(ZeroDivisionError), desk.running(executor) as service:
+        desk.until(lambda: service.health.stopping, "the process to end")
 
 
 def accepting(answers: dict[str, Any]) -> Executor:
