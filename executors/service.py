@@ -78,7 +78,9 @@ class Service:
         )  # fmt: skip
         group = own.group or f"{settings.namespace}.{target}.executors"
         config: dict[str, Any] = dict(executor_consumer_config(settings, group, self.name))
-        consumer: Consumer = opened(Consumer, config | {"on_commit": self._committed})
+        # The ledger says where it reads on; a place that the log has lost is told, never passed.
+        config |= {"auto.offset.reset": "error", "on_commit": self._committed}
+        consumer: Consumer = opened(Consumer, config)
         self._intake = Intake(
             executor, consumer, Placing(settings, target, self._ledger), self._ledger, self._lanes,
             self._schemas, self._dispatch, self._claimer,

@@ -109,6 +109,7 @@ def executor_consumer_config(settings: Settings, group: str, name: str = "refold
         **_READING,
         "group.id": group,
         "client.id": name,
+        "auto.offset.reset": "earliest",  # a new group begins with the first command
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": max(1, session_ms // 4),  # three may be lost

@@ -50,7 +50,8 @@ def batches(
 
     Args:
         reader: A group-less read_committed consumer with `enable.partition.eof` and
-            `auto.offset.reset=error`; assigned here, closed by the caller.
+            `auto.offset.reset=error`; assigned here, and not any more at the end; closed by the
+            caller.
         topic: Topic to read.
         partition: Its partition.
         start: First offset; must be in the log.
@@ -86,6 +87,7 @@ def batches(
         if good:
             yield good
         if ended:
+            reader.unassign()  # an idle reader would ask the broker a hundred times a second
             return
 
 
