@@ -391,13 +391,17 @@ def _share(found: OpenAction) -> int:
 
 
 def _open(instance: Instance, answer: Answer | None) -> OpenAction | None:
-    """The open action that an answer is about; an older attempt's counts only if it was done."""
+    """The open action that an answer is about; an attempt that is over counts only if it was done.
+
+    Over is an older one, and one that certainly did nothing and is to be followed by another: that
+    nobody knows what became of it was said before, and comes late.
+    """
     if answer is None:
         return None
     for one in instance.more.actions:
         if one.key == answer.key:
-            old = answer.attempt < one.attempt and answer.outcome is not Outcome.SUCCEEDED
-            return None if old else one
+            past = answer.attempt < one.attempt or one.known == "retrying"
+            return None if past and answer.outcome is not Outcome.SUCCEEDED else one
     return branch_of(instance, answer.key) if instance.more.forks else None
 
 

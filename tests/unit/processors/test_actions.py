@@ -192,6 +192,17 @@ def test_an_older_attempts_failure_does_not_touch_the_newer_one() -> None:
     checked(made)
 
 
+def test_an_unknown_that_comes_after_its_attempts_failure_is_old_news() -> None:
+    made = driver()
+    pay = paying(made)
+    made.failed(pay)
+    assert made.unknown(pay).verdict is Verdict.ALREADY
+    (action,) = made.instance("t").more.actions
+    assert action.known == "retrying"
+    assert made.instance("t").context.doubts == 0
+    checked(made)
+
+
 def test_an_older_attempts_late_success_settles_the_action() -> None:
     made = driver()
     pay = paying(made)
