@@ -4,16 +4,24 @@ Law of this module: it carries events as Kafka would, each once and in order, an
 """
 
 from itertools import count
+from sys import maxsize
 
 from refold.processors.effects import Step
 from refold.processors.publishing import source_of
 from refold.testing.driver import Driver
 
 
-def receive(driver: Driver, other: Driver) -> list[Step]:
-    """Fold what another driver's workflow has published for this one, each event once."""
+def receive(driver: Driver, other: Driver, most: int = maxsize) -> list[Step]:
+    """Fold what another driver's workflow has published for this one, each event once.
+
+    Args:
+        driver: Where.
+        other: Of the other workflow.
+        most: Events that are taken, the oldest first; the others stay on their way.
+    """
     begin = driver.received.get(id(other), 0)
-    driver.received[id(other)] = len(other.published)
+    end = min(begin + most, len(other.published))
+    driver.received[id(other)] = end
     return [
         driver.send(
             one.instance,
@@ -25,7 +33,7 @@ def receive(driver: Driver, other: Driver) -> list[Step]:
             answer=one.answer,
             parent=one.parent,
         )
-        for tenant, one in other.published[begin:]
+        for tenant, one in other.published[begin:end]
         if one.workflow == driver.workflow.name
     ]
 
