@@ -76,7 +76,8 @@ FIGURES: Final = (
     Figure(
         "w2_limit", "W2, 32 in flight / bare loop of three scripts, no ledger", "ratio", 0.4, 0.7
     ),
-    Figure("w2_dbos", "W2, 32 in flight / the same job in DBOS", "ratio", 3, 6),
+    Figure("w2_dbos", "W2, 32 in flight / the same job in DBOS, one process", "ratio", 3, 6),
+    Figure("w2_dbos_two", "W2, 32 in flight / the same job in DBOS, two processes", "ratio", 3, 6),
     Figure("w2_p50", "W2, one in flight: a step, p50", "ms", 15, 8, higher=False),
     Figure("ledger", "ledger / the same SQL through psycopg alone", "ratio", 0.6, 0.8),
     Figure(

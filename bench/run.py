@@ -193,8 +193,8 @@ class Session:
 
     def _w2_pairs(self, load: w2_runs.Load) -> None:
         """The product between its bare loop and DBOS, every second round backwards."""
-        order = ("limit", "product", "dbos")
-        ratios: dict[str, list[float]] = {"limit": [], "dbos": []}
+        order = ("limit", "product", "dbos", "dbos_two")
+        ratios: dict[str, list[float]] = {side: [] for side in order if side != "product"}
         faults: list[str] = []
         for number in range(self.size.rounds):
             sides = order if number % 2 == 0 else order[::-1]
@@ -203,8 +203,8 @@ class Session:
             faults += _faults(taken.values())
             for side, values in ratios.items():
                 values.append(taken["product"].rate / (taken[side].rate or float("inf")))
-        self._add("w2_limit", ratios["limit"], faults)
-        self._add("w2_dbos", ratios["dbos"], faults)
+        for side, values in ratios.items():
+            self._add(f"w2_{side}", values, faults)
 
     def _w2(self, side: str, load: w2_runs.Load, shown: str) -> w2_runs.Steps:
         one = w2_runs.SIDES[side](self.bench.servers, load)

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -31,7 +32,6 @@ from refold.topics.specs import create, workflow_specs
 PARTITIONS = 4
 LOGS = ROOT / "bench" / "results" / "tmp"
 RUN_TIMEOUT_S = 240.0
-DBOS_PROCESSES = 2
 DBOS_LEAD_S = 5.0
 
 
@@ -104,8 +104,8 @@ def of_limit(servers: Servers, load: Load) -> Steps:
         return _steps(servers, namespace, load, commands, {})
 
 
-def of_dbos(servers: Servers, load: Load) -> Steps:
-    """The same job in DBOS on the same PostgreSQL: two processes, as the product has two."""
+def of_dbos(servers: Servers, load: Load, processes: int = 1) -> Steps:
+    """The same job in DBOS on the same PostgreSQL, in one process or in several."""
     try:
         python = python_of("dbos")
     except subprocess.CalledProcessError as error:
@@ -115,11 +115,11 @@ def of_dbos(servers: Servers, load: Load) -> Steps:
     with ExitStack() as stack:
         stack.callback(servers.drop_database, dsn)
         begun = []
-        for number in range(DBOS_PROCESSES):
+        for number in range(processes):
             command = [
                 *(str(python), str(ROOT / "bench" / "peers" / "dbos_w2.py")),
                 *("--name", f"dbos-{number}", "--seconds", str(load.seconds)),
-                *("--in-flight", str(load.in_flight // DBOS_PROCESSES)),
+                *("--in-flight", str(load.in_flight // processes)),
                 *("--warm", str(load.warm_s)),
             ]
             environment = {"DBOS_SYSTEM_DATABASE_URL": uri, "PYTHONPATH": ""}
@@ -232,4 +232,5 @@ SIDES: Mapping[str, Callable[[Servers, Load], Steps]] = {
     "product": of_product,
     "limit": of_limit,
     "dbos": of_dbos,
+    "dbos_two": partial(of_dbos, processes=2),
 }

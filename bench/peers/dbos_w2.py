@@ -3,8 +3,7 @@
 Law of this module: DBOS and the standard library only; it runs in an environment of its own
 (`bench.peers.environment`). Workflow and steps are written as DBOS's documentation writes them.
 Of the ways that it describes (called directly on threads, asyncio, started with a handle,
-enqueued), the first was the fastest; two processes were as fast as one or faster. It prints one
-line of JSON.
+enqueued), the first was the fastest. It prints one line of JSON.
 """
 
 import argparse
