@@ -11,8 +11,10 @@ what is visible earlier goes out earlier. (A boundary by `pg_snapshot_xmin` woul
 and would hold back every event behind any long transaction of the whole server.)
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import Event
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -45,14 +47,21 @@ _TEXT: Final = {
         VALUES (%s, %s, %s, %s::text[], %s)""",
     "lead": "SELECT pg_try_advisory_xact_lock(hashtextextended('refold:relay:$s', 0))",
     "read": """
-        SELECT id, topic, instance, event_id, headers, value FROM $s.workflow_outbox o
-        WHERE NOT EXISTS (
-            SELECT FROM $s.workflow_outbox f
-            WHERE f.topic = o.topic AND f.instance = o.instance AND f.fault <> '' AND f.id <= o.id)
-        ORDER BY id LIMIT %s""",
+        SELECT o.id, o.topic, o.instance, o.event_id, o.headers, o.value
+        FROM (SELECT DISTINCT topic FROM $s.workflow_outbox) t
+        CROSS JOIN LATERAL (
+            SELECT * FROM $s.workflow_outbox o
+            WHERE o.topic = t.topic AND NOT EXISTS (
+                SELECT FROM $s.workflow_outbox f
+                WHERE f.topic = o.topic AND f.instance = o.instance AND f.fault <> ''
+                  AND f.id <= o.id)
+            ORDER BY o.id LIMIT %s) o
+        ORDER BY o.id""",
     "delete": "DELETE FROM $s.workflow_outbox WHERE id = ANY (%s::bigint[])",
     "refuse": "UPDATE $s.workflow_outbox SET fault = %s WHERE id = %s",
 }
+
+_NO_REPORT: Final = "no report"
 
 
 class _Row(NamedTuple):
@@ -193,18 +202,31 @@ class Relay:
             return len(taken)
 
     def _send(self, rows: Sequence[_Row]) -> tuple[list[int], dict[int, str]]:
-        """Give events to Kafka; says which it has, and which it will never take."""
-        errors: dict[int, KafkaError | None] = {}
-        held: set[tuple[str, str]] = set()
-        for row in rows:
-            place = (row.topic, row.instance)
-            if place not in held and not self._produce(row, errors):
-                held.add(place)
-        if rows:
-            self._producer.flush(DELIVERY_S + 1)
-        return _counted(rows, errors)
+        """Give events to Kafka; says which it has, and which it will never take.
 
-    def _produce(self, row: _Row, errors: dict[int, KafkaError | None]) -> bool:
+        Of an instance one after the other: the next one when Kafka has the one before it, for
+        what is refused must not be overtaken.
+        """
+        errors: dict[int, KafkaError | None] = {}
+        tried: list[_Row] = []
+        lines: dict[tuple[str, str], deque[_Row]] = {}
+        for row in rows:
+            lines.setdefault((row.topic, row.instance), deque()).append(row)
+        end_s = monotonic() + DELIVERY_S
+        while lines and monotonic() < end_s:
+            heads = [line.popleft() for line in lines.values()]
+            for row in heads:
+                self._produce(row, errors)
+            self._producer.flush(DELIVERY_S + 1)
+            tried += heads
+            lines = {
+                place: line
+                for row, (place, line) in zip(heads, lines.items(), strict=True)
+                if line and errors.get(row.id, _NO_REPORT) is None
+            }
+        return _counted(tried, errors)
+
+    def _produce(self, row: _Row, errors: dict[int, KafkaError | None]) -> None:
         def told(error: KafkaError | None, _: Message) -> None:
             errors[row.id] = error
 
@@ -218,36 +240,31 @@ class Relay:
                 self._producer.poll(0.05)
             except KafkaException as refusal:
                 errors[row.id] = refusal.args[0]
-                return False
+                return
             else:
-                return True
+                return
 
 
 def _counted(
     rows: Iterable[_Row], errors: dict[int, KafkaError | None]
 ) -> tuple[list[int], dict[int, str]]:
-    """What counts as sent: of an instance nothing behind an event that is not."""
+    """Which events were sent, and which are refused for good; each row was tried."""
     taken: list[int] = []
     refused: dict[int, str] = {}
-    held: set[tuple[str, str]] = set()
     for row in rows:
-        place = (row.topic, row.instance)
-        told = row.id in errors
-        error = errors.get(row.id)
-        if place in held:
-            continue
-        if told and error is None:
+        error = errors.get(row.id, _NO_REPORT)
+        if error is None:
             taken.append(row.id)
-            continue
-        held.add(place)
-        if error is not None and isinstance(outcome_of(row.event_id, error, None), Refused):
+        elif isinstance(error, KafkaError) and isinstance(
+            outcome_of(row.event_id, error, None), Refused
+        ):
             refused[row.id] = error.str()
             _LOG.error(
                 "Kafka refuses an event for good: it and those behind it wait for a person",
                 id=row.id, event_id=row.event_id, topic=row.topic, error=error.str(),
             )  # fmt: skip
         else:
-            why = "no report" if error is None else error.str()
+            why = error.str() if isinstance(error, KafkaError) else error
             _LOG.warning("an event is not delivered yet", event_id=row.event_id, error=why)
     return taken, refused
 

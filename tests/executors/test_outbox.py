@@ -1,10 +1,13 @@
 """The outbox on real servers: what a transaction wrote is sent, in order, and nothing else is."""
 
+import random
 from collections.abc import Iterator
 from threading import Thread
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.kafka.worker.stage import Stage, header
 
 from refold.examples.order.graph import OrderPlaced
@@ -186,6 +189,50 @@ def test_an_event_that_kafka_refuses_for_good_holds_back_its_own_instance_only(
         connection.execute("DELETE FROM refold_ledger.workflow_outbox WHERE event_id = 'e1'")
     assert relay.once() == 1
     assert sent(one) == ["e3", "e2"]
+
+
+def test_what_the_broker_refuses_later_is_not_overtaken_by_what_follows_it(
+    one: Stage, outbox: Outbox, relay: Relay
+) -> None:
+    limit(one, "events", 2_000)
+    with psycopg.connect(one.dsn) as connection:
+        outbox.publish(connection, draft(1), draft(2), draft(3), draft(4, "o-2"))
+        connection.execute(
+            "UPDATE refold_ledger.workflow_outbox SET value = %s WHERE event_id = 'e2'",
+            [random.Random(1).randbytes(100_000)],  # the client would take it
+        )
+    while relay.once():
+        pass
+    assert sorted(sent(one)) == ["e1", "e4"]
+    limit(one, "events", 1_000_000)
+    with psycopg.connect(one.dsn) as connection:  # somebody has mended it
+        connection.execute("UPDATE refold_ledger.workflow_outbox SET fault = ''")
+    while relay.once():
+        pass
+    assert [each for each in sent(one) if each != "e4"] == ["e1", "e2", "e3"]
+
+
+def limit(stage: Stage, topic: str, size: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    name = f"{stage.namespace}.order.{topic}"
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+
+def test_a_topic_that_takes_nothing_holds_up_no_other(
+    one: Stage, outbox: Outbox, relay: Relay
+) -> None:
+    with psycopg.connect(one.dsn) as connection:
+        connection.execute(
+            "INSERT INTO refold_ledger.workflow_outbox (topic, instance, event_id, headers, value)"
+            " SELECT 'gone.nowhere.events', 'x' || n, 'x' || n, '{}', 'x'"
+            " FROM generate_series(1, 1100) AS n"
+        )
+        outbox.publish(connection, draft(1))
+    assert relay.once() == 1
+    assert sent(one) == ["e1"]
 
 
 def test_a_relay_runs_until_it_is_stopped(one: Stage, outbox: Outbox) -> None:
