@@ -316,7 +316,7 @@ class Driver:
         """Know older schemas too, as if they stood on the schema topic in this order.
 
         Args:
-            written: Classes that events on the log were once written with; the first of a type
+            written: Classes that events and commands were once written with; the first of a type
                 has sequence 1. The workflow's own types need not be named.
         """
         registry = Registry()
@@ -325,7 +325,8 @@ class Driver:
             number = len(registry.of_type(codec_of(kind).name)) + 1
             registry.add(known_of(text, self.workflow.name, number))
         for definition in self.workflow.versions.values():
-            for codec in definition.events.values():
+            commands = (one.codec for one in definition.commands.values())
+            for codec in (*definition.events.values(), *commands):
                 registry.teach(codec)
 
     def pass_ms(self, milliseconds: int) -> None:

@@ -4,6 +4,8 @@ import dataclasses
 from datetime import timedelta
 
 from tests.unit.processors.trips import (
+    BookHotel,
+    CancelHotel,
     Cancelled,
     Paid,
     Pay,
@@ -13,7 +15,7 @@ from tests.unit.processors.trips import (
     paying,
 )
 
-from refold import ALL, Event, Joined, StateGraph, failed
+from refold import ALL, Command, Event, Joined, StateGraph, failed
 from refold.processors.triggers import rung
 from refold.schemas.errors import Code
 from refold.schemas.verdicts import Verdict
@@ -156,4 +158,36 @@ def test_what_was_done_is_undone_where_it_was_done_whatever_the_new_version_says
     assert (last(made).type, last(made).target) == ("CancelHotel", "world")
     made.done(last(made))
     assert made.state("t") == "undone"
+    checked(made)
+
+
+class Breakfast(Command):
+    """`BookHotel` as version 2 writes it."""
+
+    __avro_name__ = "BookHotel"
+
+    nights: int
+    breakfast: bool = False
+
+
+def without_breakfast(trip: Trip, booked: Breakfast) -> CancelHotel:
+    return CancelHotel(f"{trip.room} for {booked.nights}")
+
+
+def test_what_an_older_version_asked_for_is_undone_whatever_its_command_looks_like_now() -> None:
+    new = graph(2)
+    new.spec.commands = [
+        dataclasses.replace(one, type=Breakfast, compensate=without_breakfast)
+        if one.type is BookHotel
+        else one
+        for one in new.spec.commands
+    ]
+    new.spec.entries = [one for one in new.spec.entries if one.state != "booking"]
+    new.enter("booking", lambda trip, _: Breakfast(trip.price // 100))
+    made = parked(new)
+    made.learn(BookHotel)
+    made.redrive("t", version=2)
+    made.send("t", Cancelled())
+    made.done(last(made))
+    assert made.command(last(made)) == CancelHotel("12 for 3")
     checked(made)
