@@ -57,6 +57,15 @@ def test_who_asks_holds_the_row_until_it_is_said_when_to_ask_again(ledger: Ledge
     assert due(ledger) == [key_of(1)]
 
 
+def test_questions_put_off_no_deadline_and_use_up_no_attempt(ledger: Ledger, rows: Rows) -> None:
+    found = accepted(ledger)
+    names = ("lease_until", "attempt", "epoch", "attempts", "status")
+    before = [rows.one()[name] for name in names]
+    due(ledger)
+    ledger.not_yet([(found, 3600.0)])
+    assert [rows.one()[name] for name in names] == before
+
+
 def test_a_row_whose_asker_died_is_asked_about_again(ledger: Ledger) -> None:
     accepted(ledger)
     assert len(ledger.poll("payments", "Charge", 9, 0.0, hold_s=-1.0)) == 1
