@@ -103,10 +103,14 @@ def _refused(
 def _regretted(
     definition: Definition, before: Instance, event: EventRecord, step: Step, found: OpenAction
 ) -> Step:
-    """What turned out to be done after the end is undone, where the end says so, and only then."""
+    """What turned out to be done after the end is undone, where the end says so, and only then.
+
+    A report without an event of the user's, such as a person's word, says what its answers say.
+    """
     now = step.instance
-    late = definition.late(before.state, event.type)
-    if now is None or late is not Late.COMPENSATE or before.more.ended:
+    kinds = (event.type,) if event.type not in _SAID else definition.answers.get(found.type, ())
+    regretted = any(definition.late(before.state, one) is Late.COMPENSATE for one in kinds)
+    if now is None or not regretted or before.more.ended:
         return step
     forward = next((one for one in now.more.done if one.key == found.key), None)
     if forward is None or _is_undone(now.more, forward):  # it failed, or is being undone already
@@ -147,7 +151,10 @@ def reported(
     working = replace(instance, more=closed(definition, instance.more, found, Outcome.SUCCEEDED))
     missing = None if again else unanswered(definition, working, found, event.type)
     otherwise = None if missing is None else park(definition, instance, event, missing)
-    return _triggered(definition, working, instance, event, found, report, otherwise)
+    step = _triggered(definition, working, instance, event, found, report, otherwise)
+    if step.verdict is Verdict.LATE:
+        return _regretted(definition, instance, event, step, found)
+    return step
 
 
 def unanswered(

@@ -127,6 +127,21 @@ def test_late_paid_after_the_time_out_triggers_the_refund_once() -> None:
     checked(made)
 
 
+def test_a_persons_word_that_it_was_done_is_a_late_answer_like_its_event() -> None:
+    made = expired()
+    pay = made.sent[0]
+    made.unknown(pay)
+    step = made.done(pay)  # `refold ledger settle KEY --as succeeded`, without an event
+    assert step.verdict is Verdict.LATE
+    assert [(one.type, one.key) for one in made.sent[1:]] == [("Refund", compensate_key(pay.key))]
+    made.done(made.sent[1])
+    assert made.instance("b").more.actions == made.instance("b").more.done == ()
+    checked(made)
+    noted = expired(Late.RECORD)
+    assert noted.done(noted.sent[0]).effects == ()
+    checked(noted)
+
+
 def test_an_answer_without_the_name_of_its_action_undoes_nothing() -> None:
     made = expired()
     assert made.send("b", Paid("whose?")).effects == ()
