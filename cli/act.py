@@ -61,7 +61,10 @@ def terminate_(
     wait: Wait = 10.0,
     json_: Json = False,
 ) -> None:
-    """End an instance, whatever its state; what waited in it is resolved as late."""
+    """End an instance, whatever its state; what waited in it is resolved as late.
+
+    What it has done outside stays done: `refold ledger list --instance ID` tells what.
+    """
     settings = load_settings()
     _do(
         settings, terminate(_target(settings, instance, tenant, workflow), who, reason), wait, json_
