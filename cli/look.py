@@ -6,7 +6,7 @@ PostgreSQL tell what they hold.
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from refold.cli import telling
+from refold.cli.load import load_workflows
 from refold.cli.telling import Json, Tenant
 from refold.processors.clients import KafkaClients
 from refold.processors.definition import Workflow as Folded
@@ -77,7 +78,7 @@ def inspect(
     """Show an instance: state, context, what it waits for, what happened to it."""
     settings = load_settings()
     if definition:
-        chosen = telling.chosen(list(definition), workflow)
+        chosen = _meant(settings, definition, workflow, tenant, instance)
         found = _from_log(settings, (telling.tenant_of(tenant, chosen), instance), chosen, at)
     elif at is not None:
         raise UsageError(
@@ -109,7 +110,7 @@ def export(
     ] = None,
     json_: Json = False,  # it is JSON lines either way
 ) -> None:
-    """Write an instance's records as JSON lines, for `refold.testing.Driver.from_history`."""
+    """Write an instance's records as JSON lines, which a test folds with `Driver.from_history`."""
     settings = load_settings()
     if not definition:
         raise UsageError(
@@ -117,7 +118,7 @@ def export(
             "Which workflow's log is to be read is not said.",
             "Add --definition MODULE:NAME.",
         )
-    chosen = telling.chosen(list(definition), workflow)
+    chosen = _meant(settings, definition, workflow, tenant, instance)
     key = (telling.tenant_of(tenant, chosen), instance)
     with _other_tenants(settings, chosen.name, key):
         lines = exported(KafkaClients(settings), settings.namespace, chosen, key)
@@ -131,6 +132,16 @@ def export(
         raise UsageError(
             Code.BAD_COMMAND_LINE, f"{out} cannot be written: {error.strerror}.", "Name another."
         ) from error
+
+
+def _meant(
+    settings: Settings, specs: list[str], workflow: str, tenant: str, instance: str
+) -> Folded:
+    """The workflow that is named; of several that are given, the one whose rows have the id."""
+    if not workflow and len(load_workflows(specs)) > 1:
+        with suppress(UsageError, ServerError):  # the rows only help: else one must be named
+            workflow = find(settings, tenant, instance, "").workflow
+    return telling.chosen(specs, workflow)
 
 
 def _from_log(settings: Settings, key: Key, chosen: Folded, at: int | None) -> Told:

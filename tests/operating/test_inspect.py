@@ -57,6 +57,18 @@ def test_the_log_tells_the_same_with_the_definition(placed: World, refold: Run) 
     assert from_log["history"] == from_rows["history"]
 
 
+def test_of_several_definitions_the_one_is_taken_whose_rows_have_the_id(
+    placed: World, refold: Run
+) -> None:
+    both = ("-d", SPEC, "-d", "refold.examples.approval:approval", "--tenant", "acme", "--json")
+    code, told, _ = refold("inspect", "o-1", *both)
+    assert (code, json.loads(told)["instance"]["workflow"]) == (0, "order")
+    assert refold("history", "export", "o-1", *both[:-1])[0] == 0
+    code, _, why = refold("inspect", "nobody", *both)
+    assert code == 2
+    assert "Several workflows were given" in why
+
+
 def test_the_past_is_folded_from_the_log(placed: World, refold: Run) -> None:
     code, told, _ = refold("inspect", "o-1", "--tenant", "acme", "-d", SPEC, "--at", "1", "--json")
     found = json.loads(told)
