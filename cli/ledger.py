@@ -5,7 +5,6 @@ asked. Reports stand in `refold.cli.ledger_reports`.
 """
 
 from datetime import UTC, datetime
-from getpass import getuser
 from typing import Annotated, Any
 
 import msgspec
@@ -180,7 +179,7 @@ def settle(
     word = _word(as_, reason, event, data, retry=retry)
     book = Ledger(load_settings().ledger_dsn, "cli")
     try:
-        heard = book.decide(key, word, who or getuser())
+        heard = book.decide(key, word, who or telling.login_name("--who"))
     finally:
         book.close()
     if heard is Heard.SETTLED:

@@ -70,11 +70,11 @@ def tell_count(shown: int, limit: int, what: str) -> None:
 def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
-    if ago := _AGO.match(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago := _AGO.match(text):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         moment = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UsageError(
             Code.BAD_COMMAND_LINE,
             f"{text!r} is no time.",

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from getpass import getuser
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -222,7 +221,7 @@ def _release(settings: Settings, workflow: str, entry: Entry, version: int, why:
         instance=kept.key.decode(),
         version=0,
     )
-    act = release(target, getuser(), why, version=version)
+    act = release(target, telling.login_name(), why, version=version)
     event_id = derived_id("redrive", str(entry.where), str(version))
     producer = opened(Producer, publisher_config(settings))
     return send(producer, msgspec.structs.replace(act, id=event_id))

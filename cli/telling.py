@@ -7,6 +7,7 @@ progress and remarks go to standard error.
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from getpass import getuser
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -142,6 +143,25 @@ def tell_json(value: object) -> None:
 def plain(text: str) -> Text:
     """Text as it is, square brackets too."""
     return Text(text)
+
+
+def login_name(option: str = "") -> str:
+    """Who is at the command line: what they decide is kept with their name.
+
+    Args:
+        option: Names somebody otherwise; empty where there is none.
+
+    Raises:
+        UsageError: BAD_COMMAND_LINE, nobody is logged in, as in a container.
+    """
+    try:
+        return getuser()
+    except (KeyError, OSError, ImportError) as unknown:
+        raise UsageError(
+            Code.BAD_COMMAND_LINE,
+            "who decides is not known: this user has no name here.",
+            f"Give {f'{option} NAME, or ' if option else ''}the name as environment USER.",
+        ) from unknown
 
 
 def tell(**fields: object) -> None:

@@ -86,7 +86,8 @@ def compare(
     theirs, done = [], 0
     sql = filled(_TEXT, questions.schema)
     for some in _batches(iter(names)):
-        found = {row["name"]: row for row in questions.ask(sql[by], [some])}
+        known = [name for name in some if "\0" not in name]  # what no key can hold is theirs only
+        found = {row["name"]: row for row in questions.ask(sql[by], [known])}
         for name in some:
             row = found.get(name)
             if row is not None and row["status"] == Status.SUCCEEDED:
