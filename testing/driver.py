@@ -180,7 +180,7 @@ class Driver:
             command: As it stands in `sent`.
             fact: The event that says so; left out: the engine's own.
         """
-        return self._answer(command, Outcome.SUCCEEDED, fact or Succeeded("done"))
+        return self._answer(command, Outcome.SUCCEEDED, Succeeded("done") if fact is None else fact)
 
     def declined(self, command: Send, fact: object) -> Step:
         """The other side refused: the action failed, and the user's event says how."""
