@@ -24,8 +24,11 @@ Row = dict[str, Any]
 
 NAME: Final = "CASE WHEN workflow = '' THEN action ELSE split_part(action, '.', 1) END"
 """An action's name without the discriminator, which tells apart those of one step."""
+OVER: Final = "(status = 'in_flight' AND coalesce(lease_until < now(), false))"
+"""Whoever called has not come back in time: unknown, before anybody has written so."""
 WHERE: Final = f"""
-    (%(status)s::text IS NULL OR status = %(status)s)
+    (%(status)s::text IS NULL OR (status = %(status)s AND NOT {OVER})
+     OR (%(status)s = 'unknown' AND {OVER}))
     AND (%(action)s::text IS NULL OR %(action)s IN (action, type, {NAME}))
     AND (%(target)s::text IS NULL OR target = %(target)s OR target_system = %(target)s)
     AND (%(instance)s::text IS NULL OR instance_id = %(instance)s)
@@ -34,7 +37,10 @@ WHERE: Final = f"""
 _CLASHES: Final = "(SELECT count(*) FROM $s.workflow_clash c WHERE c.key = a.key)"
 _SHORT: Final = f"""
     key, tenant, workflow, instance_id AS instance, state, action, direction, target,
-    target_system AS system, truth, attempt, status, reason, reference, contradicted,
+    target_system AS system, truth, attempt,
+    CASE WHEN {OVER} THEN 'unknown' ELSE status END AS status,
+    CASE WHEN {OVER} THEN 'its time is over: its process died or hangs' ELSE reason END AS reason,
+    reference, contradicted,
     {_CLASHES} AS clashes, planned, dispatched, recorded"""
 
 _TEXT: Final[Mapping[str, str]] = {

@@ -13,7 +13,11 @@ again; one of unknown outcome goes on as its truth mode says, and by nothing els
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from functools import cache
+from math import inf
+from threading import Thread
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, Self
 
@@ -23,14 +27,25 @@ import structlog
 
 from refold.executors.executor import Call
 from refold.executors.model import Ended, Settled, Status
-from refold.executors.outcome import CannotTell, Declined, Done, Ending, Undone
+from refold.executors.outcome import (
+    LONGEST_S,
+    CannotTell,
+    Declined,
+    Done,
+    Ending,
+    NotDone,
+    TooLate,
+    Undone,
+    said,
+)
+from refold.executors.outcome import shown as shown_
 from refold.executors.questions import TEXT
 from refold.executors.statements import filled, statements
 from refold.executors.truth import Local, Neither, Queryable, Then, Truth, fault_of, repeatable
 from refold.executors.words import shown
 from refold.schemas.canonical import hash16
 from refold.schemas.errors import Code, RecordError, ServerError, UsageError
-from refold.schemas.limits import bounded_text
+from refold.schemas.limits import KEY_BYTES, SOURCE_BYTES, bounded_text, id_fault
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import CommitUnknownError, Connection, transaction
 
@@ -47,12 +62,12 @@ _TEXT: Final[Mapping[str, str]] = {
         VALUES (%(key)s, '', '', %(instance)s, '', %(action)s, 'forward', %(target)s, %(target)s,
             %(truth)s, %(type)s, %(request)s, %(hash)s, 1, 1, 'in_flight', 1, %(worker)s,
             now() + %(lease_s)s * interval '1 second', '', %(trace)s, -1, 0, now(), now())
-        ON CONFLICT (key) DO NOTHING RETURNING epoch""",
+        ON CONFLICT (key) DO NOTHING RETURNING epoch, dispatched""",
     "look": """
         SELECT status, epoch, attempt, request_hash = %(hash)s, contradicted, result,
                coalesce(extract(epoch FROM now() - first_sent), 0)::float8,
                coalesce(extract(epoch FROM now() - dispatched), 0)::float8,
-               coalesce(lease_until < now(), true)
+               coalesce(lease_until < now(), true), dispatched
         FROM $s.workflow_action WHERE key = %(key)s FOR UPDATE SKIP LOCKED""",
     "again": """
         UPDATE $s.workflow_action
@@ -60,11 +75,16 @@ _TEXT: Final[Mapping[str, str]] = {
             wanted = greatest(wanted, %(attempt)s), truth = %(truth)s, worker = %(worker)s,
             lease_until = now() + %(lease_s)s * interval '1 second', dispatched = now(),
             first_sent = coalesce(first_sent, now()), lost = false, reference = ''
-        WHERE key = %(key)s AND epoch = %(epoch)s AND status <> 'succeeded' RETURNING epoch""",
+        WHERE key = %(key)s AND epoch = %(epoch)s AND status <> 'succeeded'
+        RETURNING epoch, dispatched""",
+    "standing": "SELECT epoch, dispatched FROM $s.workflow_action WHERE key = %(key)s",
     "lost": """
         UPDATE $s.workflow_action
         SET status = 'unknown', lost = true, recorded = now(), lease_until = NULL,
-            reason = 'the lease ran out: its process died or hangs'
+            reason = 'the lease ran out: its process died or hangs',
+            attempts = attempts || jsonb_build_object('epoch', epoch, 'attempt', attempt,
+                'worker', worker, 'began', dispatched, 'ended', now(), 'outcome', 'unknown',
+                'reason', 'the lease ran out')
         WHERE key = %(key)s AND status = 'in_flight'""",
     "clash": """
         INSERT INTO $s.workflow_clash AS w (key, request_hash, type, request, attempt, partition,
@@ -103,6 +123,7 @@ class _Row(NamedTuple):
     first_s: float
     since_s: float
     over: bool
+    dispatched: datetime | None
 
 
 class Recording:
@@ -130,10 +151,7 @@ class Recording:
         self, book: Records, key: str, *, action: str, target: str, request: Any, truth: Truth,
         deadline_s: float = DEADLINE_S, instance: str = "", trace: str = "",
     ) -> None:  # fmt: skip
-        fault = "needs a deadline above 0 s" if deadline_s <= 0 else fault_of(truth, deadline_s)
-        if fault or not key:
-            code = Code.BAD_SETTING if fault else Code.BAD_KEY
-            raise UsageError(code, f"the action {action!r} {fault or 'has an empty key'}.")
+        _check(key, action, target, truth, deadline_s, instance + trace)
         self.key = key
         self.attempt = 1
         self.done = False
@@ -152,6 +170,9 @@ class Recording:
             "instance": instance, "trace": trace,
         }  # fmt: skip
         self._epoch = 0
+        self._mine: tuple[int, datetime] | None = None
+        """Epoch and moment of a claim whose COMMIT may not have been answered."""
+        self._until_s = inf
         self._result: Any = None
         self._ran = False
         """The function that was given to `run` has returned."""
@@ -196,12 +217,25 @@ class Recording:
                 as done, without its result.
         """
         if not self.done:
+            self.before_send()
             self.result = function(*args, **kwargs)
             self._ran = True
             self._result = msgspec.json.decode(self._stored())
         return self._result
 
+    def before_send(self) -> None:
+        """Directly before the effect: stop here if this call must not be made any more (P31).
+
+        `run` asks it; a body that does slow things first and calls by itself asks it too.
+
+        Raises:
+            TooLate: The deadline is over; another process may be about to clear the call up.
+        """
+        if monotonic() >= self._until_s:
+            raise TooLate("its time was over before it was sent")
+
     def __enter__(self) -> Self:
+        self._until_s = monotonic() + self._deadline_s
         row = self._book.runner.run("beginning an action", self._begin)
         if row is not None:
             self._go_on(row)
@@ -225,7 +259,18 @@ class Recording:
             self._stored()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            entering.add_done_callback(self._give_up)
+            raise
+
+    def _give_up(self, entering: asyncio.Future[Self]) -> None:
+        """Nobody is there any more to run the body: the action is left as not done."""
+        if not entering.cancelled() and entering.exception() is None:
+            error = NotDone("given up before it began")
+            Thread(target=self.__exit__, args=(NotDone, error, None), daemon=True).start()
 
     async def __aexit__(
         self,
@@ -240,12 +285,14 @@ class Recording:
         with transaction(connection):
             new = connection.execute(self._sql["begin"], self._values).fetchone()
             if new is not None:
-                self._epoch = new[0]
+                self._epoch, self._mine = new[0], tuple(new)
                 return None
             found = connection.execute(self._sql["look"], self._values, binary=True).fetchone()
             if found is None:
                 raise self._unsettled("another process is at it now")
             row = _Row(Status(found[0]), *found[1:])
+            if self._mine == (row.epoch, row.dispatched):
+                return None  # written by this, and its COMMIT was not answered
             if not row.same:
                 connection.execute(self._sql["clash"], self._values)
             elif row.status is Status.IN_FLIGHT and row.over:
@@ -297,7 +344,7 @@ class Recording:
             if asyncio.iscoroutine(answer):
                 answer = asyncio.run(answer)
         except Exception as error:
-            raise self._unsettled(f"the other side was asked in vain: {error!r}") from error
+            raise self._unsettled(f"the other side was asked in vain: {shown_(error)}") from error
         if isinstance(answer, Done):
             self._found_done(answer, "the other side says so")
         elif not isinstance(answer, Undone):
@@ -311,12 +358,20 @@ class Recording:
     def _claim(self, attempt: int) -> None:
         """Take the row for a call, if nobody has taken it meanwhile."""
         values = self._values | {"attempt": attempt, "epoch": self._epoch}
-        taken = self._book.runner.run(
-            "claiming an action", lambda c: c.execute(self._sql["again"], values).fetchone()
-        )
-        if taken is None:
+
+        def work(connection: Connection) -> bool:
+            with transaction(connection):
+                taken = connection.execute(self._sql["again"], values).fetchone()
+                if taken is None:  # by another, or by this, and its COMMIT was not answered
+                    taken = connection.execute(self._sql["standing"], values).fetchone()
+                    return taken is not None and self._mine == tuple(taken)
+                self._mine = tuple(taken)
+            return True
+
+        self._until_s = monotonic() + self._deadline_s
+        if not self._book.runner.run("claiming an action", work) or self._mine is None:
             raise self._unsettled("another process is at it now")
-        self._epoch, self.attempt = taken[0], attempt
+        self._epoch, self.attempt = self._mine[0], attempt
 
     def _found_done(self, answer: Done, reason: str) -> None:
         value = _json(answer.event, "the answer")
@@ -354,7 +409,7 @@ class Recording:
             return
         if error is not None:
             self._stack.__exit__(type(error), error, error.__traceback__)
-        self._record(self._end(Status.FAILED, f"taken back: {error!r}", b"null"), error)
+        self._record(self._end(Status.FAILED, f"taken back: {shown_(error)}", b"null"), error)
 
     def _record(self, ended: Ended, error: BaseException | None) -> None:
         try:
@@ -373,7 +428,7 @@ class Recording:
         if isinstance(error, Ending) and not self.repeated:
             event = error.event if isinstance(error, Declined) else None
             return self._end(Status.FAILED, error.reason or error.code, shown(event))
-        return self._end(Status.UNKNOWN, f"{type(error).__name__}: {error}", b"null")
+        return self._end(Status.UNKNOWN, f"{type(error).__name__}: {said(error)}", b"null")
 
     def _stored(self) -> bytes:
         return _json(self._result, f"the action {self.key!r} is done, and its result")
@@ -391,6 +446,29 @@ class Recording:
             "Try again later; `refold ledger show` tells what is known, "
             "`refold ledger settle` decides.",
         )
+
+
+def _check(key: str, action: str, target: str, truth: Truth, deadline_s: float, rest: str) -> None:
+    """Pass what a ledger can hold.
+
+    Raises:
+        UsageError: BAD_SETTING or BAD_KEY.
+    """
+    code, fault = Code.BAD_KEY, ""
+    if not isinstance(key, str) or id_fault(key, KEY_BYTES):
+        fault = f"has a key that {id_fault(key, KEY_BYTES) if isinstance(key, str) else 'is none'}"
+    else:
+        code = Code.BAD_SETTING
+        for what, text in (("name", action), ("target", target)):
+            if id_fault(text):
+                fault = fault or f"has a {what} that {id_fault(text)}"
+        if rest and id_fault(rest, 2 * SOURCE_BYTES):
+            fault = fault or f"has an instance or trace that {id_fault(rest, 2 * SOURCE_BYTES)}"
+        if not 0 < deadline_s <= LONGEST_S:
+            fault = fault or "needs a deadline above 0 s, and of ten years at most"
+        fault = fault or fault_of(truth, deadline_s)
+    if fault:
+        raise UsageError(code, f"the action {said(action)[:80]!r} {fault}.")
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from refold.executors.questions import NAME, WHERE, Filter, Questions, values_of
+from refold.executors.questions import NAME, OVER, WHERE, Filter, Questions, values_of
 from refold.executors.statements import filled
 
 YEAR: Final = timedelta(days=365)
@@ -27,7 +27,7 @@ YEAR: Final = timedelta(days=365)
 _TEXT: Final[Mapping[str, str]] = {
     "report": f"""
         WITH a AS (
-            SELECT *, {NAME} AS name, status = 'unknown' OR jsonb_path_exists(
+            SELECT *, {NAME} AS name, status = 'unknown' OR {OVER} OR jsonb_path_exists(
                           attempts, '$$[*] ? (@.outcome == "unknown")') AS was_unknown,
                    extract(epoch FROM recorded - dispatched)::float8 AS window_s,
                    (attempts -> -1 ->> 'epoch')::int > (jsonb_path_query_first(attempts,
@@ -38,9 +38,9 @@ _TEXT: Final[Mapping[str, str]] = {
                count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
                count(*) FILTER (WHERE status = 'failed') AS failed,
                count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-               count(*) FILTER (WHERE status IN ('planned', 'in_flight')) AS open,
+               count(*) FILTER (WHERE status IN ('planned', 'in_flight') AND NOT {OVER}) AS open,
                count(*) FILTER (WHERE was_unknown) AS unknown,
-               count(*) FILTER (WHERE status = 'unknown') AS still_unknown,
+               count(*) FILTER (WHERE status = 'unknown' OR {OVER}) AS still_unknown,
                count(*) FILTER (WHERE cleared AND decided_by <> '') AS by_person,
                count(*) FILTER (WHERE cleared AND decided_by = '' AND called_again) AS by_call,
                count(*) FILTER (WHERE cleared AND decided_by = ''
