@@ -1,8 +1,7 @@
 """The crash matrix over forks and children: a worker is killed or paused at its outside calls.
 
 Law: each start, each undoing, each answer and each command stands once, and where every instance
-ends is as in a run that nobody disturbed. `REFOLD_CHAOS=n` meets every boundary
-n times.
+ends is as in a run that nobody disturbed. `REFOLD_CHAOS=n`: every boundary, n times.
 """
 
 import os
