@@ -98,11 +98,15 @@ def _due(spec: TimerSpec, context: Any, at_ms: int) -> int:
     """When it rings; what is over already rings at once."""
     duration = spec.duration
     try:
-        length = duration if isinstance(duration, timedelta) else duration(context)
+        length: object = duration if isinstance(duration, timedelta) else duration(context)
         if isinstance(length, datetime):
+            if length.tzinfo is None:
+                raise TypeError("a datetime without a time zone is no instant")
             due_ms = (length - _EPOCH) // _MILLISECOND
-        else:
+        elif isinstance(length, timedelta):
             due_ms = at_ms + length // _MILLISECOND
+        else:
+            raise TypeError(f"{type(length).__name__} is neither a timedelta nor a datetime")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the user's function raised, or gave something else

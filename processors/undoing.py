@@ -84,6 +84,9 @@ def undoing(
     if undo is None or undo.target != kind.target:
         what = f"the compensation of {forward.type} gave {type(wanted).__name__}"
         raise Park(Code.COMMAND_INVALID, f"{what}, which is no command for {kind.target!r}")
+    if undo.compensate is not None:  # it would do the thing once more under the undoing's key
+        what = f"the compensation of {forward.type} gave {undo.name}, which is undone itself"
+        raise Park(Code.COMMAND_INVALID, what)
     try:
         value = undo.encode(wanted)
     except (KeyboardInterrupt, SystemExit):

@@ -165,12 +165,30 @@ def endless(_: Auction) -> timedelta:
     return timedelta(days=365 * 200)
 
 
-@pytest.mark.parametrize("duration", [raising, endless])
-def test_a_duration_that_cannot_be_told_parks(duration: object) -> None:
+def seconds(_: Auction) -> timedelta:
+    wanted: object = 5
+    return wanted  # type: ignore[return-value]
+
+
+def somewhere(_: Auction) -> datetime:
+    return datetime(2030, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("duration", "told"),
+    [
+        (raising, "no calendar"),
+        (endless, "more than 100 years"),
+        (seconds, "int is neither a timedelta nor a datetime"),
+        (somewhere, "without a time zone"),
+    ],
+)
+def test_a_duration_that_cannot_be_told_parks(duration: object, told: str) -> None:
     made = Driver(auction(closing=duration), tenant="acme")
     step = made.send("a", Opened(1))
     assert step.reason is not None
     assert step.reason.code is Code.REDUCER_RAISED
+    assert told in step.reason.text
     made.check_replay()
 
 

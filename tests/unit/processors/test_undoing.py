@@ -1,9 +1,11 @@
 """Undoing: the last thing first, one at a time, once each, whatever triggers it (P24, P33)."""
 
+import dataclasses
 from datetime import timedelta
 
 import pytest
 from tests.unit.processors.trips import (
+    BookHotel,
     CancelHotel,
     Cancelled,
     HotelBooked,
@@ -233,6 +235,26 @@ def test_two_folds_of_one_log_ask_for_the_same_undoings_under_the_same_keys() ->
     made.send("t", Cancelled())
     made.done(last(made))
     assert made.replay().keys() == made.keys()
+
+
+def once_more(trip: Trip, _: BookHotel) -> CancelHotel:
+    wanted: object = BookHotel(trip.price)
+    return wanted  # type: ignore[return-value]
+
+
+def test_an_undoing_that_would_do_the_thing_once_more_parks() -> None:
+    one = graph()
+    one.spec.commands = [
+        dataclasses.replace(each, compensate=once_more) if each.type is BookHotel else each
+        for each in one.spec.commands
+    ]
+    made = Driver(one, tenant="acme")
+    made.send("t", Ordered(300))
+    step = made.send("t", Cancelled())
+    assert step.reason is not None
+    assert "gave BookHotel, which is undone itself" in step.reason.text
+    assert types(made) == ["BookHotel"]
+    checked(made)
 
 
 def test_an_undoing_that_is_too_large_parks() -> None:
