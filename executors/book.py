@@ -13,11 +13,13 @@ import msgspec
 from refold.executors import words
 from refold.executors.arrays import packed
 from refold.executors.model import Ended, Heard, Settled, Word
+from refold.executors.outcome import reference_fault
 from refold.executors.recording import DEADLINE_S, Recording
 from refold.executors.statements import SCHEMA, statements
 from refold.executors.truth import Truth
 from refold.executors.words import Ending
 from refold.schemas.errors import Code, UsageError
+from refold.schemas.limits import KEY_BYTES, id_fault
 from refold.snapshots.runner import Runner
 from refold.snapshots.sessions import Connection, Sessions, transaction
 
@@ -76,7 +78,7 @@ class Book:
         """As `settle`, inside a transaction of the caller's."""
         later = words.accepted(ended)
         if later:
-            words.hold(connection, self.schema, {each.reference for each in later})
+            words.hold(connection, self.schema, {storable(each.reference) for each in later})
         columns = columns_of(ended, Ended) | {"published": list(published)}
         columns["reason"] = [storable(each) for each in columns["reason"]]
         columns["reference"] = [storable(each) for each in columns["reference"]]
@@ -122,7 +124,18 @@ class Book:
                 "an answer is about a key, or about a target's reference, and not both.",
                 "Pass key=…, or target=… and reference=….",
             )
+        if key and id_fault(key, KEY_BYTES):
+            return Heard.STRANGE  # no row can have it
+        fault = reference and (reference_fault(reference) or id_fault(target) or "")
+        if fault:
+            raise UsageError(
+                Code.BAD_KEY,
+                f"an answer's target and reference cannot be kept: {fault}.",
+                "Pass them as the executor declares its target, and as the other side says it.",
+            )
+        reference = storable(reference)
         word = words.word_of(ending)
+        word = msgspec.structs.replace(word, reason=storable(word.reason))
 
         def work(connection: Connection) -> Heard:
             with transaction(connection):
@@ -195,8 +208,11 @@ class Book:
 
 
 def storable(text: str) -> str:
-    """PostgreSQL's text holds no U+0000: what others have said must not stop the ledger."""
-    return text.replace("\0", "\ufffd") if "\0" in text else text
+    """PostgreSQL's text holds no U+0000 and no half of a character: what others have said must
+    not stop the ledger."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def columns_of(rows: Sequence[Any], kind: type[msgspec.Struct]) -> dict[str, Any]:

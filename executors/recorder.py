@@ -15,11 +15,13 @@ from typing import Final
 import structlog
 
 from refold.executors.answers import Answers, result_of
-from refold.executors.calls import End
+from refold.executors.calls import End, unknown
+from refold.executors.circuit import Sign
 from refold.executors.ledger import Ledger
 from refold.executors.model import Ended
 from refold.processors.health import BACK
 from refold.schemas.errors import ServerError
+from refold.snapshots.faults import unfit
 
 _LOG = structlog.get_logger("refold.recorder")
 MOST: Final = 500
@@ -102,28 +104,50 @@ class Recorder:
 
     def _record(self, ends: list[End]) -> bool:
         """Settle them; False: the ledger is away, all of them are to be offered again."""
-        for several in _apart(ends):
-            gone = self._answers.acknowledged()
-            try:
-                settled = self._ledger.settle([each.ended for each in several], published=gone)
-            except ServerError as away:
-                self._answers.keep(gone)
-                self._tell_away(away)
-                return False
-            self._tell_contradictions(settled.contradictions)
-            self._answers.publish(
-                [
-                    result_of(claimed, ended)
-                    for claimed, ended, _ in several
-                    if ended.event_id and ended.key in settled.keys
-                ],
-                settled.later,
-            )
-            for each in several:
-                self.count(each)
-            self._settled(several)
+        try:
+            for several in _apart(ends):
+                self._take(several)
+        except ServerError as away:
+            self._tell_away(away)
+            return False
         self._tell_back()
         return True
+
+    def _take(self, several: list[End]) -> None:
+        """Settle ends in which no key comes twice; one that is refused holds up no other."""
+        try:
+            self._settle(several)
+        except ServerError as error:
+            if not unfit(error):
+                raise
+            if len(several) > 1:
+                for each in several:
+                    self._take([each])
+                return
+            claimed = several[0].claimed
+            _LOG.error("an end cannot be recorded: unknown", key=claimed.key, error=str(error))
+            reason = f"its end cannot be recorded: {error.what}"
+            self._settle([End(claimed, unknown(claimed, reason), Sign.NOTHING)])
+
+    def _settle(self, several: list[End]) -> None:
+        gone = self._answers.acknowledged()
+        try:
+            settled = self._ledger.settle([each.ended for each in several], published=gone)
+        except ServerError:
+            self._answers.keep(gone)
+            raise
+        self._tell_contradictions(settled.contradictions)
+        self._answers.publish(
+            [
+                result_of(claimed, ended)
+                for claimed, ended, _ in several
+                if ended.event_id and ended.key in settled.keys
+            ],
+            settled.later,
+        )
+        for each in several:
+            self.count(each)
+        self._settled(several)
 
     def _tell_contradictions(self, ends: Sequence[Ended]) -> None:
         for each in ends:

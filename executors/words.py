@@ -18,8 +18,8 @@ from refold.executors.statements import NEXT, RESULT, filled
 from refold.processors.engine_events import Failed, Succeeded
 from refold.schemas.codec import Codec, codec_of
 from refold.schemas.envelope import Outcome, derived_id
-from refold.schemas.errors import Code, UsageError
-from refold.schemas.limits import bounded_text
+from refold.schemas.errors import Code, RecordError, UsageError
+from refold.schemas.limits import VALUE_BYTES, bounded_text
 from refold.snapshots.sessions import Connection
 
 Ending = Done | Declined | Incurable | NotDone
@@ -332,10 +332,17 @@ def _word(status: Status, event: Any, reason: str, plain: bytes | None = None) -
     if isinstance(event, dict | list | str | int | float):
         return plain_word(status, msgspec.json.encode(event, order="sorted"), reason)
     codec: Codec[Any] = codec_of(type(event))
+    value = codec.encode(event)
+    if len(value) > VALUE_BYTES:
+        raise RecordError(
+            Code.NOT_STORABLE,
+            f"{codec.name} has {len(value):,} bytes, at most {VALUE_BYTES:,} are sent.",
+            "Keep what is large elsewhere, and say where it is.",
+        )
     return Word(
         status=status,
         type=codec.name,
-        value=codec.encode(event),
+        value=value,
         reason=bounded_text(reason),
         plain=shown(event) if plain is None else plain,
     )

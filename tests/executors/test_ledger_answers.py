@@ -9,7 +9,7 @@ from refold.examples.order.graph import Charged, ChargeDeclined
 from refold.executors.ledger import Ledger
 from refold.executors.model import Claimed, Heard, Status
 from refold.executors.outcome import Declined, Done, NotDone
-from refold.schemas.errors import UsageError
+from refold.schemas.errors import RecordError, UsageError
 
 pytestmark = pytest.mark.postgres
 DONE = Done(Charged("receipt 1"))
@@ -149,3 +149,33 @@ def test_an_answer_about_nothing_that_is_known_says_so(ledger: Ledger) -> None:
         ledger.answer(DONE, key="k", target="payments", reference="bank-7")
     with pytest.raises(UsageError):
         ledger.answer(DONE, reference="bank-7")
+
+
+@pytest.mark.parametrize("text", ["no\0money", "half a \ud800 character", "\0", "🦫"])
+def test_an_answer_counts_whatever_characters_it_holds(
+    ledger: Ledger, rows: Rows, text: str
+) -> None:
+    accept(ledger, claimed(ledger), reference=f"r {text}")
+    said = Declined(ChargeDeclined("no"), text)
+    assert ledger.answer(said, target="payments", reference=f"r {text}") is Heard.SETTLED
+    assert rows.status() == "failed"
+    assert ledger.answer(said, target="payments", reference=f"early {text}") is Heard.KEPT
+    accept(ledger, claimed(ledger, 2), reference=f"early {text}")
+    assert rows.status(2) == "failed"
+
+
+def test_an_answer_about_what_nobody_can_have_is_refused_or_strange(ledger: Ledger) -> None:
+    for key in ("a\0b", "\ud800", "x" * 10_000):
+        assert ledger.answer(DONE, key=key) is Heard.STRANGE
+    for target, reference in (("payments", "x" * 10_000), ("a\0", "r"), ("\ud800", "r")):
+        with pytest.raises(UsageError, match="cannot be kept"):
+            ledger.answer(DONE, target=target, reference=reference)
+
+
+def test_an_answer_that_could_not_be_sent_is_refused_and_settles_nothing(
+    ledger: Ledger, rows: Rows
+) -> None:
+    accept(ledger, claimed(ledger))
+    with pytest.raises(RecordError, match="at most 1,000,000 are sent"):
+        ledger.answer(Done(Charged("x" * 2_000_000)), key=key_of(1))
+    assert rows.status() == "in_flight"

@@ -290,3 +290,26 @@ def test_a_local_handler_that_breaks_its_transaction_is_told_once(desk: Desk, na
         assert desk.status(key) == outcome
     assert calls.count("i") == 1
     assert len(desk.sql("SELECT key FROM public.account WHERE key <> %s", after)) == left
+
+
+def test_an_end_that_the_ledger_refuses_is_unknown_and_holds_up_no_other(desk: Desk) -> None:
+    executor = Executor("bank")
+    desk.sql(
+        """CREATE FUNCTION picky() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN RAISE EXCEPTION 'no such thing' USING ERRCODE = '22000'; END $$"""
+    )
+    desk.sql(
+        """CREATE TRIGGER picky BEFORE UPDATE ON workflow_action FOR EACH ROW
+           WHEN (NEW.instance_id = 'bad' AND NEW.status = 'succeeded') EXECUTE FUNCTION picky()"""
+    )
+
+    @executor.action(Pay, truth=Neither())
+    async def pay(command: Pay, call: Call) -> Paid:
+        return Paid(reference="r")
+
+    keys = {name: desk.send(name) for name in ("i0", "i1", "bad", "i2", "i3")}
+    with desk.running(executor) as service:
+        for name, key in keys.items():
+            desk.until_heard(key, "unknown" if name == "bad" else "succeeded")
+        desk.until_heard(desk.send("i4"), "succeeded")
+        assert service.health.status.away["ends of calls"] == ""
