@@ -139,6 +139,8 @@ def show(
         telling.tell_json(row)
         return
     attempts, clashes = row.pop("attempts"), row.pop("clash_list")
+    if row["partition"] < 0:  # no command asked for it
+        del row["partition"]
     telling.block(row.pop("key"), **{name: _text(value) for name, value in row.items() if value})
     for each in attempts:
         late = ", too late to count" if each.get("late") else ""

@@ -173,6 +173,7 @@ def test_settle_gives_an_action_without_a_workflow_its_result(ledger: Ledger, ca
             continue
         text = said(capsys, *arguments, *(["--data", data] if data else []))
         assert f"{key} is succeeded.\n" in text
+        assert "partition" not in said(capsys, "show", key)
         again = ledger.action(key, action="Refund", target="bank", request={}, truth=Neither())
         with again as call:
             assert call.done
