@@ -252,9 +252,13 @@ def _over(
     transition: Transition,
     at: int,
 ) -> Step:
-    """A limit is reached: into the declared final state, or parked."""
+    """A limit is reached: into the declared final state, or parked.
+
+    One that stands at an end already, and would be opened again, does not enter an end once more:
+    what the end sends would go out each time.
+    """
     over, limits = definition.limits.over, definition.limits
-    if over is None:
+    if over is None or instance.state in definition.finals:
         raise Park(
             Code.LIMIT_REACHED,
             f"{transition.id} would pass a limit: {instance.transitions} of"

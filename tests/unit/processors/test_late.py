@@ -14,6 +14,7 @@ from refold import (
     Late,
     LatePolicies,
     LatePolicy,
+    Limits,
     Retry,
     RunStatus,
     StateGraph,
@@ -372,3 +373,32 @@ def test_policies_stand_in_the_table_and_in_the_form() -> None:
     rows = {(row.state, row.event): row.policy for row in graph.build().rows()}
     assert rows["expired", "Paid"] == "reopen paying, else record"
     assert made.fingerprint != bill(Late.RECORD).build().fingerprint
+
+
+class Poked(Event):
+    pass
+
+
+class Rang(Command):
+    pass
+
+
+def test_an_end_that_a_limit_leads_to_is_not_entered_again_by_what_opens_it() -> None:
+    graph = StateGraph(
+        "bell", version=1, context=Case, initial="new", tenant="acme",
+        limits=Limits(transitions=2, over="over"),
+    )  # fmt: skip
+    graph.on("new", Poked, to="over")
+    graph.enter("over", lambda _, __: Rang())
+    graph.final("over", late={Poked: reopen("again"), ANY: Late.RECORD})
+    graph.on("again", Poked, to="over")
+    made = Driver(graph, tenant="acme")
+    made.send("b", Poked())
+    made.send("b", Poked())
+    assert made.send("b", Poked()).verdict is Verdict.APPLIED  # by the limit
+    step = made.send("b", Poked())
+    assert step.verdict is Verdict.PARKED
+    assert step.reason is not None
+    assert step.reason.code is Code.LIMIT_REACHED
+    assert [send.type for send in made.sent] == ["Rang", "Rang"]
+    checked(made)
