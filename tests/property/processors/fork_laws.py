@@ -207,7 +207,10 @@ def _may_go(before: Instance | None, event: EventRecord, after: Instance, one: O
     undo = compensate_key(one.key) if not one.undoes else ""
     if event.answer is not None and event.answer.key == undo:
         return event.answer.outcome is Outcome.SUCCEEDED
-    moved = before is None or before.visits != after.visits
+    if before is None:
+        return False
+    moved = before.visits != after.visits
+    moved = moved or len(before.more.forks) > len(after.more.forks)  # a join may cancel the rest
     return one.known == "retrying" and (moved or bool(after.more.ended))
 
 

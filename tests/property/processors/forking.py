@@ -249,7 +249,7 @@ def _join(
     name = kind if isinstance(kind, str) else kind.__name__
     join(came_together(state, f"{name}/joined"))
     if draw(st.sampled_from([True, True, False])):
-        lost = graph.on(state, missed(kind), to=draw(st.sampled_from(ways)))
+        lost = graph.on(state, missed(kind), to=draw(st.sampled_from([None, *ways])))
         lost(came_together(state, f"{name}/missed"))
 
 
