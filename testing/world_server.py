@@ -5,7 +5,9 @@
         server.journal.doubles()    # read from the file, whatever became of the server
 
 Law of this module: nothing is decided here. A lost answer is a closed connection, a late one is
-waited for, so that what an executor sees is what it sees of a real system.
+waited for, so that what an executor sees is what it sees of a real system. A call that a busy
+machine delivers after its caller has given up is not done: a system that did it whenever it came
+would keep no promise about when it shows what it did.
 """
 
 import json
@@ -16,6 +18,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 from typing import Any, Final, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -52,6 +55,8 @@ class _Call(msgspec.Struct, frozen=True):
     action: str
     key: str
     request: dict[str, Any]
+    until_s: float | None = None
+    """Monotonic seconds, one clock for all processes of a machine, until which somebody waits."""
 
 
 class _No(msgspec.Struct, frozen=True):
@@ -165,7 +170,8 @@ class RemoteSystem:
         self, action: str, key: str, *, timeout_s: float | None = None, **request: Any
     ) -> Reply:
         """As `System.call`."""
-        called = _Call(action, key, request)
+        until_s = None if timeout_s is None else monotonic() + timeout_s
+        called = _Call(action, key, request, until_s)
         body = self._world.post(f"{self._path}/call", called, timeout_s)
         return msgspec.json.decode(body, type=Reply)
 
@@ -231,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         match path:
             case ["systems", name, "call"]:
                 call = msgspec.json.decode(body, type=_Call)
+                if call.until_s is not None and monotonic() > call.until_s:
+                    raise LineDead("who called has given up")
                 system = world.system(unquote(name))
                 return system.call(call.action, call.key, **call.request)
             case ["systems", name, "ask"]:

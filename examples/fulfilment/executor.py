@@ -86,6 +86,7 @@ def executor_of(world: Outside) -> Executor:
             done = call.forward_event(undoes) if undoes is not None else None
             values = {"order": call.instance, **asdict(wanted)}
             values |= asdict(done) if done is not None else {}
+            call.before_send()
             try:
                 reply = other.call(action, call.key, timeout_s=call.left_s, **values)
             except Refused:

@@ -65,6 +65,7 @@ def executor_of(world: Outside) -> Executor:
         def handle(command: Any, call: Call) -> Event | Accepted | None:
             done = call.forward_event(undoes) if undoes is not None else None
             values = asdict(command) | (asdict(done) if done is not None else {})
+            call.before_send()
             try:
                 reply = system.call(name, call.key, timeout_s=call.left_s, **values)
             except Refused:

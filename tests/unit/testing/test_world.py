@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -192,7 +193,7 @@ def test_a_served_worlds_journal_outlives_its_process_and_its_answers_are_waited
     with WorldServer(tmp_path / "world.db", systems=systems) as server:
         system = RemoteWorld(server.address).system("bank")
         with pytest.raises(TimeoutError):
-            system.call("pay", "k1", timeout_s=0.2, amount=5)
+            system.call("pay", "k1", timeout_s=2.0, amount=5)
         server.kill()
         with pytest.raises(LineDead):
             system.ask("k1")
@@ -201,3 +202,14 @@ def test_a_served_worlds_journal_outlives_its_process_and_its_answers_are_waited
         RemoteWorld(server.address).pass_s(60)
         assert [each.outcome for each in server.journal.requests()] == ["late", "done"]
         assert len(server.journal.effects()) == 1
+
+
+def test_a_served_world_does_not_do_what_its_caller_has_given_up(tmp_path: Path) -> None:
+    with WorldServer(tmp_path / "world.db", systems={"bank": Manners()}) as server:
+        remote = RemoteWorld(server.address)
+        late = {"action": "pay", "key": "k1", "request": {"amount": 5}, "until_s": monotonic() - 1}
+        with pytest.raises(LineDead):
+            remote.post("/systems/bank/call", late)
+        assert server.journal.effects() == []
+        remote.post("/systems/bank/call", late | {"until_s": monotonic() + 60})
+        assert [each.key for each in server.journal.effects()] == ["k1"]
