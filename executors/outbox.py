@@ -73,6 +73,16 @@ class _Row(NamedTuple):
     value: bytes
 
 
+_OF_THE_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
 class Outbox:
     """Writes events of one workflow into the caller's transactions.
 
@@ -248,13 +258,19 @@ class Relay:
 def _counted(
     rows: Iterable[_Row], errors: dict[int, KafkaError | None]
 ) -> tuple[list[int], dict[int, str]]:
-    """Which events were sent, and which are refused for good; each row was tried."""
+    """Which events were sent, and which are refused for good; each row was tried.
+
+    Where the topic is at fault, and not the event, it is tried again until somebody has made it.
+    """
     taken: list[int] = []
     refused: dict[int, str] = {}
+    closed: dict[str, str] = {}
     for row in rows:
         error = errors.get(row.id, _NO_REPORT)
         if error is None:
             taken.append(row.id)
+        elif isinstance(error, KafkaError) and error.code() in _OF_THE_TOPIC:
+            closed[row.topic] = error.str()
         elif isinstance(error, KafkaError) and isinstance(
             outcome_of(row.event_id, error, None), Refused
         ):
@@ -266,6 +282,8 @@ def _counted(
         else:
             why = error.str() if isinstance(error, KafkaError) else error
             _LOG.warning("an event is not delivered yet", event_id=row.event_id, error=why)
+    for topic, why in closed.items():
+        _LOG.error("a topic takes no events: make it, or grant WRITE", topic=topic, error=why)
     return taken, refused
 
 

@@ -233,6 +233,11 @@ def test_a_topic_that_takes_nothing_holds_up_no_other(
         outbox.publish(connection, draft(1))
     assert relay.once() == 1
     assert sent(one) == ["e1"]
+    with psycopg.connect(one.dsn) as connection:  # none is refused for good: a topic can be made
+        faults = connection.execute(
+            "SELECT count(*) FILTER (WHERE fault = ''), count(*) FROM refold_ledger.workflow_outbox"
+        ).fetchone()
+    assert faults == (1100, 1100)
 
 
 def test_a_relay_runs_until_it_is_stopped(one: Stage, outbox: Outbox) -> None:
