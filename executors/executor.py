@@ -5,7 +5,7 @@ checked when it is declared, with an error that names the action and the cure.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -145,6 +145,7 @@ class Action:
     concurrency: int
     independent: bool
     asynchronous: bool
+    answers: tuple[type, ...] = ()
 
 
 class Executor:
@@ -178,6 +179,7 @@ class Executor:
         deadline_s: float = DEADLINE_S,
         concurrency: int = CONCURRENCY,
         independent: bool = False,
+        answers: Iterable[type] = (),
     ) -> Callable[[H], H]:
         """Declare the handler of a command type.
 
@@ -189,11 +191,17 @@ class Executor:
             deadline_s: Seconds that one call may take, above 0.
             concurrency: Calls at a time in one process, 1 to 10,000.
             independent: True: need not wait for earlier commands of its instance.
+            answers: Event types that it answers with. Their schemas are announced when a process
+                starts, so that executors may be deployed before the workers that read them.
 
         Raises:
             UsageError: BAD_SETTING, the declaration cannot be kept.
+            DefinitionError: A type has no schema.
         """
         codec: Codec[Any] = codec_of(command)
+        told = tuple(answers)
+        for each in told:
+            codec_of(each)
 
         def declare(handler: H) -> H:
             asynchronous = is_asynchronous(handler)
@@ -209,7 +217,7 @@ class Executor:
                 )
             self._actions[codec.name] = Action(
                 codec, handler, truth, system or self.target, deadline_s, concurrency,
-                independent, asynchronous,
+                independent, asynchronous, told,
             )  # fmt: skip
             return handler
 

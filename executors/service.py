@@ -32,6 +32,8 @@ from refold.executors.placing import Placing
 from refold.executors.reading import Schemas
 from refold.executors.recorder import Recorder
 from refold.executors.scanner import Scanner
+from refold.schemas.errors import ServerError
+from refold.topics.announcing import announce
 from refold.topics.clients import executor_consumer_config, opened
 from refold.topics.settings import Settings
 
@@ -39,6 +41,8 @@ _LOG = structlog.get_logger("refold.executor")
 END_S: Final = 10.0
 """Longest wait for a thread that should have ended."""
 TURN_S: Final = 0.02
+ANNOUNCE_S: Final = 1.0
+"""Pause between two tries to announce the types of answers."""
 
 
 class Service:
@@ -57,6 +61,7 @@ class Service:
         own = settings.executor
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         target, actions = executor.target, executor.actions
+        self._settings, self._target, self._actions = settings, target, actions
         self._grace_s = own.grace_s
         self._stop = Event()
         self._ledger = Ledger(settings.ledger_dsn, self.name)
@@ -120,7 +125,7 @@ class Service:
         sweeping = asyncio.create_task(self._dispatch.sweep())
         sweeping.add_done_callback(self._swept)
         taking = [
-            self._thread("intake", self._intake.run),
+            self._thread("intake", self._take),
             self._thread("claimer", self._claimer.run),
             self._thread("scanner", self._scanner.run),
         ]
@@ -143,6 +148,20 @@ class Service:
             _LOG.warning("calls are left in flight: a successor clears them up", calls=left)
         sweeping.cancel()
         await self._dispatch.abandon()
+
+    def _take(self) -> None:
+        """Take commands in, once the types of their answers can be read by everybody."""
+        types = {each for action in self._actions.values() for each in action.answers}
+        while types and not self._stop.is_set():
+            self._intake.at_s = monotonic()
+            try:
+                announce(self._settings, self._target, types)
+            except ServerError as away:
+                _LOG.warning("no commands are taken yet: answers' types wait", error=str(away))
+                self._stop.wait(ANNOUNCE_S)
+            else:
+                break
+        self._intake.run()
 
     def _thread(self, name: str, run: Callable[[], None]) -> Thread:
         def guarded() -> None:
