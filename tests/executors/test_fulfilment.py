@@ -94,6 +94,11 @@ class Shop:
         """Order → its state."""
         return self.stage.states("fulfilment")
 
+    def version(self, order: str) -> int:
+        """How far an order is, by its newest snapshot."""
+        text = "SELECT max(version) FROM refold.workflow_snapshot WHERE instance_id = %s"
+        return int(self.stage.sql(text, order)[0][0] or 0)
+
     def has_ended(self, orders: int) -> bool:
         """Whether so many orders have ended."""
         return self.ended() >= orders
@@ -156,9 +161,13 @@ def test_goods_money_and_offers_agree_however_the_partners_behave_and_whoever_is
             run.put((names[number], f"x-{number}", OrderCancelled()))
         for number in range(20, ORDERS + 1, 20):  # each few in bounded time
             run.until(partial(run.has_ended, number), f"{number} orders to have ended")
+        run.until(lambda: run.ended() == ORDERS, "all orders to have ended")
+        before = run.version("o-0")
         run.put(("o-0", "n-1", PaymentNoticed("cash", 4_800)))
         run.until(lambda: run.done_for()["o-0"]["pay back"] == 1, "the second payment to go back")
-        run.until(lambda: run.ended() == ORDERS, "all orders to have ended")
+        # The notice has opened it again, and the answer to what it asked for has closed it.
+        run.until(lambda: run.version("o-0") >= before + 2, "the answer to be folded")
+        run.until(lambda: run.ended() == ORDERS, "all orders to have ended again")
         run.until(lambda: run.unsettled() == [], "every outcome to be settled")
         check(run)
 

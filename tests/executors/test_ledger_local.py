@@ -104,7 +104,7 @@ def test_while_the_transaction_lives_its_lease_cannot_run_out(ledger: Ledger, ro
 
     def look(_: Connection) -> None:
         assert ledger.run_out("payments") == []
-        assert rows.status() == "in_flight"
+        assert rows.sql("SELECT status FROM refold_ledger.workflow_action") == [("in_flight",)]
 
     assert ledger.local(found, taking(found, look)) is not None
     assert (effects(rows), rows.status()) == (1, "succeeded")
