@@ -100,6 +100,7 @@ FIGURES: Final = (
     Figure("plain_latency_p99", "the plain bare loop itself, p99 at 100/s", "ms", higher=False),
     Figure("timers_p50", "the same, p50", "ms", higher=False),
     Figure("timers_empty", "the same worker with nothing armed", "%", higher=False),
+    Figure("w2_dbos_two", "W2, 32 in flight / the same job in DBOS, two processes", "ratio"),
     Figure("w2_p99", "W2, one in flight: a step, p99", "ms", higher=False),
     Figure("w2_plain_p50", "its bare loop, one in flight: a step, p50", "ms", higher=False),
     Figure("fanout_p50", "fork into 200 branches and join, p50", "ms", higher=False),
