@@ -98,6 +98,7 @@ def test_rights_that_are_taken_away_are_seen_where_people_look_and_their_return_
 
     with one.working(preflight_s=0.2) as worker, endpoint(worker) as port:
         one.until_saved()
+        one.until(lambda: ask(port, "/readyz")[0] == 200, "every partition to be taken")
         as_owner(f"REVOKE SELECT ON refold.workflow_snapshot FROM {role}")
         one.until(lambda: ask(port, "/readyz")[0] == 503, "the worker to be not ready")
         told = ask(port, "/readyz")[1]

@@ -5,8 +5,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from refold.cli import graph as command
+from refold.cli import telling
 from refold.cli.load import load_workflows
 from refold.cli.main import run
 from refold.processors.definition import Definition
@@ -53,17 +55,23 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+def as_wide_as(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """A console keeps the width of the moment in which it was made."""
+    console = Console(width=columns, markup=False, emoji=False)
+    monkeypatch.setattr(telling, "out", console)
+
+
 def test_the_table_is_shown_unless_another_form_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    as_wide_as(monkeypatch, 120)
     assert run(["graph", ORDER]) == 0
     shown = capsys.readouterr().out
     assert "order version 1" in shown
     assert "→ reserving" in shown
     assert run(["graph", ORDER, "--table"]) == 0
     assert capsys.readouterr().out == shown
-    monkeypatch.setenv("COLUMNS", "40")
+    as_wide_as(monkeypatch, 40)
     assert run(["graph", ORDER]) == 0
     assert "All else is refused." in capsys.readouterr().out
 
@@ -71,7 +79,7 @@ def test_the_table_is_shown_unless_another_form_is_asked_for(
 def test_a_line_for_each_pair_leaves_out_what_has_no_effect(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    as_wide_as(monkeypatch, 80)
     assert run(["graph", "refold.examples.travel.graph:trip", "--table"]) == 0
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│" in line]
     shown = [(event.strip(), does.strip()) for _, _, event, does, _ in rows]
