@@ -7,13 +7,8 @@ service writes events into its outbox and nothing else; a reader changes nothing
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-import psycopg
-from psycopg import sql
-
 from refold.executors.statements import SCHEMA
-from refold.snapshots.faults import server_error
-from refold.snapshots.migrate import schema_name
-from refold.snapshots.sessions import Sessions, transaction
+from refold.snapshots.grants import granted, on_tables
 
 EXECUTOR_RIGHTS: Final[dict[str, LiteralString]] = {
     "schema_migration": "SELECT",
@@ -31,23 +26,6 @@ EXECUTOR_RIGHTS: Final[dict[str, LiteralString]] = {
 SERVICE_RIGHTS: Final[dict[str, LiteralString]] = {"workflow_outbox": "INSERT"}
 """Of a service that publishes through its outbox and records no action."""
 READER_RIGHTS: Final[dict[str, LiteralString]] = dict.fromkeys(EXECUTOR_RIGHTS, "SELECT")
-
-
-def ledger_grants(
-    database: str, role: str, rights: dict[str, LiteralString], schema: str = SCHEMA
-) -> Sequence[sql.Composed]:
-    """The statements that give a role its rights."""
-    who, where = sql.Identifier(role), sql.Identifier(schema_name(schema))
-    return [
-        sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(sql.Identifier(database), who),
-        sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(where, who),
-        *(
-            sql.SQL("GRANT {} ON {} TO {}").format(
-                sql.SQL(each), sql.Identifier(schema, table), who
-            )
-            for table, each in rights.items()
-        ),
-    ]
 
 
 def grant_ledger(
@@ -76,20 +54,14 @@ def grant_ledger(
         ServerError: POSTGRES_AWAY or POSTGRES_REFUSED (no such role, not the owner).
     """
     roles = ((executor, EXECUTOR_RIGHTS), (service, SERVICE_RIGHTS), (reader, READER_RIGHTS))
-    sessions = Sessions(dsn, "refold:grant")
-    try:
-        with sessions.borrow() as connection, transaction(connection):
-            wanted = [
-                statement
-                for role, rights in roles
-                if role
-                for statement in ledger_grants(connection.info.dbname, role, rights, schema)
-            ]
-            if not dry_run:
-                for statement in wanted:
-                    connection.execute(statement)
-            return [statement.as_string(connection) for statement in wanted]
-    except psycopg.Error as error:
-        raise server_error(error, f"the grants on the ledger {schema}") from error
-    finally:
-        sessions.close()
+    return granted(
+        dsn,
+        f"the ledger {schema}",
+        lambda database: [
+            statement
+            for role, rights in roles
+            if role
+            for statement in on_tables(database, role, rights, schema)
+        ],
+        dry_run=dry_run,
+    )

@@ -5,7 +5,7 @@ worker may add and change rows, delete old snapshots and rows, and nothing else:
 TRUNCATE, no change of the migration table. A reader sees the stable views only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, LiteralString
 
 import psycopg
@@ -29,25 +29,43 @@ WORKER_RIGHTS: Final[dict[str, LiteralString]] = {
 """Table → rights of the role that workers and the command line's writing commands use."""
 
 
-def worker_grants(database: str, role: str, schema: str = SCHEMA) -> Sequence[sql.Composed]:
-    """What a worker's role needs: `TEMPORARY` for the tables that rows are merged from."""
+def on_tables(
+    database: str,
+    role: str,
+    rights: Mapping[str, LiteralString],
+    schema: str,
+    *,
+    on_database: LiteralString = "CONNECT",
+) -> list[sql.Composed]:
+    """The statements that give a role its rights on tables.
+
+    Args:
+        database: Where they are.
+        role: Who gets them.
+        rights: Table → rights.
+        schema: Of the tables.
+        on_database: Rights on the database itself.
+    """
     who, where = sql.Identifier(role), sql.Identifier(schema_name(schema))
-    grants = [
-        sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}").format(
-            sql.Identifier(database), who
-        ),
+    database_rights = sql.SQL("GRANT {} ON DATABASE {} TO {}")
+    return [
+        database_rights.format(sql.SQL(on_database), sql.Identifier(database), who),
         sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(where, who),
-    ]
-    for table, rights in WORKER_RIGHTS.items():
-        grants.append(
+        *(
             sql.SQL("GRANT {} ON {} TO {}").format(
-                sql.SQL(rights), sql.Identifier(schema, table), who
+                sql.SQL(each), sql.Identifier(schema, table), who
             )
-        )
-    return grants
+            for table, each in rights.items()
+        ),
+    ]
 
 
-def reader_grants(database: str, role: str, schema: str = SCHEMA) -> Sequence[sql.Composed]:
+def worker_grants(database: str, role: str, schema: str = SCHEMA) -> list[sql.Composed]:
+    """What a worker's role needs: `TEMPORARY` for the tables that rows are merged from."""
+    return on_tables(database, role, WORKER_RIGHTS, schema, on_database="CONNECT, TEMPORARY")
+
+
+def reader_grants(database: str, role: str, schema: str = SCHEMA) -> list[sql.Composed]:
     """What people's and the console's role needs: the stable views and nothing below them."""
     who, views = sql.Identifier(role), sql.Identifier(f"{schema_name(schema)}_v1")
     return [
@@ -55,6 +73,41 @@ def reader_grants(database: str, role: str, schema: str = SCHEMA) -> Sequence[sq
         sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(views, who),
         sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(views, who),
     ]
+
+
+def granted(
+    dsn: str,
+    what: str,
+    wanted: Callable[[str], Iterable[sql.Composed]],
+    *,
+    dry_run: bool,
+) -> Sequence[str]:
+    """Run statements that grant, in one transaction, or only say them.
+
+    Args:
+        dsn: Of the owner of what is granted.
+        what: What it is, for messages.
+        wanted: The statements for a database of this name.
+        dry_run: Only say what would be run.
+
+    Returns:
+        The statements, in order.
+
+    Raises:
+        ServerError: POSTGRES_AWAY or POSTGRES_REFUSED (no such role, not the owner).
+    """
+    sessions = Sessions(dsn, "refold:grant")
+    try:
+        with sessions.borrow() as connection, transaction(connection):
+            statements = list(wanted(connection.info.dbname))
+            if not dry_run:
+                for statement in statements:
+                    connection.execute(statement)
+            return [statement.as_string(connection) for statement in statements]
+    except psycopg.Error as error:
+        raise server_error(error, f"the grants on {what}") from error
+    finally:
+        sessions.close()
 
 
 def grant(
@@ -80,17 +133,9 @@ def grant(
     Raises:
         ServerError: POSTGRES_AWAY or POSTGRES_REFUSED (no such role, not the owner).
     """
-    sessions = Sessions(dsn, "refold:grant")
-    try:
-        with sessions.borrow() as connection, transaction(connection):
-            database = connection.info.dbname
-            wanted = list(worker_grants(database, worker, schema)) if worker else []
-            wanted += reader_grants(database, reader, schema) if reader else []
-            if not dry_run:
-                for statement in wanted:
-                    connection.execute(statement)
-            return [statement.as_string(connection) for statement in wanted]
-    except psycopg.Error as error:
-        raise server_error(error, f"the grants on schema {schema}") from error
-    finally:
-        sessions.close()
+
+    def wanted(database: str) -> list[sql.Composed]:
+        found = worker_grants(database, worker, schema) if worker else []
+        return found + (reader_grants(database, reader, schema) if reader else [])
+
+    return granted(dsn, f"schema {schema}", wanted, dry_run=dry_run)
