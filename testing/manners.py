@@ -3,12 +3,13 @@
 Law of this module: words and data, which `refold.testing.world` uses; nothing here acts.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from refold.executors.outcome import Unavailable
+from refold.executors.outcome import Answer, CannotTell, Done, Unavailable, Undone
 
 Keys = Literal["ignore", "repeat", "refuse"]
 
@@ -84,6 +85,19 @@ class Said(msgspec.Struct, frozen=True):
 
     word: Literal["done", "not_done", "cannot_tell"]
     reference: str = ""
+
+    def answer(self, told: Callable[[str], Any]) -> Answer:
+        """The same as what a `reconcile` answers.
+
+        Args:
+            told: Makes the event of the system's own name for it; None: that it is done is enough.
+        """
+        match self.word:
+            case "done":
+                return Done(told(self.reference))
+            case "not_done":
+                return Undone()
+        return CannotTell()
 
 
 class Refused(Exception):  # noqa: N818  # an answer, not an error

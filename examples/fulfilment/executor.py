@@ -37,7 +37,7 @@ from refold.examples.fulfilment.words import (
     UnlockStock,
 )
 from refold.executors.executor import Call, Executor
-from refold.executors.outcome import Answer, CannotTell, Declined, Done, Undone
+from refold.executors.outcome import Answer, Declined
 from refold.executors.truth import ByKey, Local, Neither, Queryable, Then, Truth
 from refold.snapshots.sessions import Connection
 from refold.testing.world import Outside, Refused
@@ -67,13 +67,7 @@ def executor_of(world: Outside) -> Executor:
         other = world.system(system)
 
         def ask(_: Any, call: Call) -> Answer:
-            told = other.ask(call.key)
-            match told.word:
-                case "done":
-                    return Done(said(told.reference))
-                case "not_done":
-                    return Undone()
-            return CannotTell()
+            return other.ask(call.key).answer(said)
 
         truths: dict[str, Truth] = {
             "by_key": ByKey(DAY_S),

@@ -26,7 +26,7 @@ from refold.examples.travel.graph import (
     Refund,
 )
 from refold.executors.executor import Call, Executor
-from refold.executors.outcome import Accepted, Answer, CannotTell, Declined, Done, Undone
+from refold.executors.outcome import Accepted, Answer, Declined
 from refold.executors.truth import ByKey, Queryable
 from refold.testing.world import Outside, Refused, System
 from refold.testing.world_server import RemoteWorld
@@ -89,13 +89,7 @@ def asking(system: System, told: Told) -> Queryable:
     """The truth of a system that can be asked what became of a key."""
 
     def reconcile(_: Any, call: Call) -> Answer:
-        said = system.ask(call.key)
-        match said.word:
-            case "done":
-                return Done(told(said.reference))
-            case "not_done":
-                return Undone()
-        return CannotTell()
+        return system.ask(call.key).answer(told)
 
     return Queryable(reconcile, visible_after_s=VISIBLE_AFTER_S, poll_s=POLL_S)
 

@@ -16,7 +16,6 @@ from tests.executors.desk import Paid, Pay
 from refold.executors.answers import Answers
 from refold.executors.executor import Call, Executor
 from refold.executors.model import Result
-from refold.executors.outcome import CannotTell, Done, Undone
 from refold.executors.truth import ByKey, Local, Neither, Queryable, Then, Truth
 from refold.snapshots.sessions import Connection
 from refold.testing.world_server import RemoteWorld
@@ -38,10 +37,7 @@ def stand_at(point: str) -> None:
 
 
 def reconcile(command: Pay, call: Call) -> Any:
-    said = world.system("bank").ask(call.key)
-    if said.word == "done":
-        return Done(Paid(reference=said.reference))
-    return Undone() if said.word == "not_done" else CannotTell()
+    return world.system("bank").ask(call.key).answer(lambda name: Paid(reference=name))
 
 
 TRUTHS: dict[str, Truth] = {

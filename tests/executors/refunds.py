@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from refold import ANY, Command, Context, Event, Late, StateGraph, replace, unknown
 from refold.executors.executor import Call, Executor
-from refold.executors.outcome import Answer, CannotTell, Done, Undone
+from refold.executors.outcome import Answer
 from refold.executors.truth import ByKey, Local, Neither, Queryable, Then, Truth
 from refold.processors.definition import Workflow
 from refold.testing.world_server import RemoteWorld
@@ -63,10 +63,7 @@ bank = RemoteWorld(os.environ.get(WORLD, "http://127.0.0.1:1")).system("bank")
 
 
 def asked(_: Refund, call: Call) -> Answer:
-    said = bank.ask(call.key)
-    if said.word == "done":
-        return Done(Refunded(said.reference))
-    return Undone() if said.word == "not_done" else CannotTell()
+    return bank.ask(call.key).answer(Refunded)
 
 
 TRUTHS: dict[str, Truth] = {

@@ -6,6 +6,8 @@ from time import monotonic
 
 import pytest
 
+from refold.executors.outcome import Answer, CannotTell, Done, Undone
+from refold.testing.manners import Said
 from refold.testing.world import (
     AlreadyDone,
     Busy,
@@ -213,3 +215,18 @@ def test_a_served_world_does_not_do_what_its_caller_has_given_up(tmp_path: Path)
         assert server.journal.effects() == []
         remote.post("/systems/bank/call", late | {"until_s": monotonic() + 60})
         assert [each.key for each in server.journal.effects()] == ["k1"]
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (Said("done", "r-1"), Done("told of r-1")),
+        (Said("not_done"), Undone()),
+        (Said("cannot_tell"), CannotTell()),
+    ],
+    ids=str,
+)
+def test_what_a_system_says_is_what_a_question_answers(said: Said, answer: Answer) -> None:
+    found = said.answer("told of {}".format)
+    assert type(found) is type(answer)
+    assert getattr(found, "event", None) == getattr(answer, "event", None)
