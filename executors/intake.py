@@ -18,7 +18,7 @@ from refold.executors.claiming import Claimer
 from refold.executors.dispatch import Dispatch, Started, lease_of
 from refold.executors.executor import Action, Executor
 from refold.executors.lanes import Lanes
-from refold.executors.ledger import Ledger
+from refold.executors.ledger import LINGER_S, Ledger
 from refold.executors.model import Claimed, Intent, Place, Planned, Rejected, Status
 from refold.executors.offsets import Offsets
 from refold.executors.placing import Placing
@@ -37,8 +37,6 @@ from refold.topics.reading import offset_of
 _LOG = structlog.get_logger("refold.intake")
 BATCH_RECORDS: Final = 500
 WAIT_S: Final = 0.1
-LINGER_S: Final = 0.001
-"""What came in company is waited for so long: two small transactions cost twice as much as one."""
 PAUSE_S: Final = 0.5
 BATCH_BYTES: Final = 8_000_000
 """Of one transaction, unless a single command is larger."""

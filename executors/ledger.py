@@ -32,6 +32,8 @@ from refold.schemas.errors import InvariantViolation
 from refold.snapshots.sessions import Connection, transaction
 
 BATCH: Final = 500
+LINGER_S: Final = 0.001
+"""What came in company is waited for so long: two small transactions cost twice as much as one."""
 FORGOTTEN: Final = "the ledger had forgotten this command: it may have been called"
 DISPUTED: Final = "an earlier attempt was said to have failed, and to be done"
 RESTORED: Final = "the ledger was restored from a copy: it may have been called since"
@@ -88,11 +90,9 @@ class Ledger(Book):
                 born = {key for key, state, _ in new if state == Status.UNKNOWN}
                 self._tell(connection, _born(intents, born))
                 self._tell(connection, [_unknown(row, DISPUTED) for row in told])
-                leases = {each.key: each.lease_s for each in intents if each.lease_s}
-                doubtful = [(k, e, leases[k]) for k, e in self._planned.items() if k in leases]
-                adopted = self._adopted(connection, doubtful, Status.PLANNED)
                 begun = {key: epoch for key, state, epoch in new if state == Status.IN_FLIGHT}
-                begun |= {each.key: each.epoch for each in adopted}
+                if self._planned:
+                    begun |= self._adopted_of(connection, intents)
                 self._planned |= begun
             return Planned(begun, refused)
 
@@ -162,6 +162,13 @@ class Ledger(Book):
         room = wanted.most - len(adopted)
         more = msgspec.structs.replace(wanted, most=room)
         return adopted + (self._claimed(connection, "claim", target, more) if room else [])
+
+    def _adopted_of(self, connection: Connection, intents: Sequence[Intent]) -> dict[str, int]:
+        """Key → epoch of these that an unanswered COMMIT has claimed."""
+        leases = {each.key: each.lease_s for each in intents if each.lease_s}
+        doubtful = [(k, e, leases[k]) for k, e in self._planned.items() if k in leases]
+        adopted = self._adopted(connection, doubtful, Status.PLANNED)
+        return {each.key: each.epoch for each in adopted}
 
     def _adopted(
         self, connection: Connection, doubtful: Sequence[tuple[str, int, float]], known: Status

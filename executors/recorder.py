@@ -17,7 +17,7 @@ import structlog
 from refold.executors.answers import Answers, result_of
 from refold.executors.calls import End, unknown
 from refold.executors.circuit import Sign
-from refold.executors.ledger import Ledger
+from refold.executors.ledger import LINGER_S, Ledger
 from refold.executors.model import Ended
 from refold.processors.health import BACK
 from refold.schemas.errors import ServerError
@@ -27,8 +27,6 @@ _LOG = structlog.get_logger("refold.recorder")
 MOST: Final = 500
 PAUSE_S: Final = 0.5
 TURN_S: Final = 0.5
-LINGER_S: Final = 0.001
-"""What came in company is waited for so long: two small transactions cost twice as much as one."""
 
 
 class Recorder:

@@ -21,6 +21,13 @@ _ROW: Final = """a.key, a.tenant, a.workflow, a.instance_id, a.state, a.action, 
         AND f.key = left(a.key, -length('compensate')) || 'forward' AND f.status = 'succeeded'),
        (SELECT f.result FROM $s.workflow_action f WHERE a.direction = 'compensate'
         AND f.key = left(a.key, -length('compensate')) || 'forward' AND f.status = 'succeeded')"""
+_DUE: Final = """not_before <= now() + (CASE WHEN %(eager)s THEN interval '5 minutes'
+                                              ELSE interval '0' END)"""
+_HOLD: Final = f"""UPDATE $s.workflow_action a
+        SET not_before = now() + %(hold_s)s * interval '1 second'
+        FROM due WHERE a.key = due.key
+        RETURNING {_ROW}"""
+"""Nobody else asks about what was taken, for a while."""
 _TOLD: Final = "a.key, a.reply_to, a.instance_id, a.tenant, a.attempt, a.trace"
 """What the event about a row is made of."""
 _FORWARD: Final = "left(c.key, -length('compensate')) || 'forward'"
@@ -207,8 +214,7 @@ _TEXT: Final[Mapping[str, str]] = {
             SELECT key, status, dispatched, first_sent, lost
             FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'unknown' AND type = %(type)s
-              AND not_before <= now() + (CASE WHEN %(eager)s THEN interval '5 minutes'
-                                              ELSE interval '0' END)
+              AND {_DUE}
               AND first_sent > now() - %(horizon_s)s * interval '1 second'
             ORDER BY not_before LIMIT %(most)s
             FOR UPDATE SKIP LOCKED)
@@ -224,14 +230,10 @@ _TEXT: Final[Mapping[str, str]] = {
             SELECT key, status, dispatched, first_sent, lost
             FROM $s.workflow_action
             WHERE target = %(target)s AND status = 'unknown' AND type = ANY (%(types)s)
-              AND not_before <= now() + (CASE WHEN %(eager)s THEN interval '5 minutes'
-                                              ELSE interval '0' END)
+              AND {_DUE}
             ORDER BY not_before LIMIT %(most)s
             FOR UPDATE SKIP LOCKED)
-        UPDATE $s.workflow_action a
-        SET not_before = now() + %(hold_s)s * interval '1 second'
-        FROM due WHERE a.key = due.key
-        RETURNING {_ROW}""",
+        {_HOLD}""",
     # What was accepted and is not due yet; whoever takes it asks alone while it holds it.
     "poll": f"""
         WITH due AS (
@@ -242,10 +244,7 @@ _TEXT: Final[Mapping[str, str]] = {
               AND dispatched <= now() - %(poll_s)s * interval '1 second'
             ORDER BY not_before LIMIT %(most)s
             FOR UPDATE SKIP LOCKED)
-        UPDATE $s.workflow_action a
-        SET not_before = now() + %(hold_s)s * interval '1 second'
-        FROM due WHERE a.key = due.key
-        RETURNING {_ROW}""",
+        {_HOLD}""",
     "not_yet": """
         UPDATE $s.workflow_action a
         SET not_before = now() + o.pause_s * interval '1 second'
