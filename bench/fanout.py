@@ -21,10 +21,8 @@ from bench.limits import w2_wire, wire
 from bench.processes import Process, running
 from bench.product import REFOLD
 from bench.servers import Servers
-from refold.executors.migrate import migrate_ledger
 from refold.processors.keys import key_of
 from refold.schemas.codec import codec_of
-from refold.snapshots.migrate import migrate
 
 BRANCHES = 200
 RATE = 2.0
@@ -55,13 +53,7 @@ def measure(servers: Servers, instances: int, logs: Path) -> Fans:
     """
     place = w2_runs.place(servers, "fan")
     with place as (namespace, dsn), ExitStack() as stack:
-        migrate(dsn)
-        migrate_ledger(dsn)
-        environment = {
-            "REFOLD_NAMESPACE": namespace,
-            "REFOLD_KAFKA_BOOTSTRAP": servers.bootstrap,
-            "REFOLD_POSTGRES_DSN": dsn,
-        }
+        environment = w2_runs.migrated(servers, namespace, dsn)
         reader = stack.enter_context(watching(servers.bootstrap, _ends(namespace), logs / "watch"))
         both = [
             stack.enter_context(running([REFOLD, *words], logs / f"fan-{words[0]}", environment))

@@ -76,16 +76,21 @@ def _delete(admin: AdminClient, names: list[str]) -> None:
         done.exception(30)
 
 
+def migrated(servers: Servers, namespace: str, dsn: str) -> dict[str, str]:
+    """Makes the tables of worker and executor; returns the variables of their processes."""
+    migrate(dsn)
+    migrate_ledger(dsn)
+    return {
+        "REFOLD_NAMESPACE": namespace,
+        "REFOLD_KAFKA_BOOTSTRAP": servers.bootstrap,
+        "REFOLD_POSTGRES_DSN": dsn,
+    }
+
+
 def of_product(servers: Servers, load: Load) -> Steps:
     """One worker and one executor with their default settings."""
     with place(servers) as (namespace, dsn):
-        migrate(dsn)
-        migrate_ledger(dsn)
-        environment = {
-            "REFOLD_NAMESPACE": namespace,
-            "REFOLD_KAFKA_BOOTSTRAP": servers.bootstrap,
-            "REFOLD_POSTGRES_DSN": dsn,
-        }
+        environment = migrated(servers, namespace, dsn)
         commands = {
             "worker": [REFOLD, "worker", "bench.w2:w2"],
             "executor": [REFOLD, "executor", "bench.w2:executor"],

@@ -7,12 +7,20 @@ import pytest
 from tests.executors.desk import desk, desk_of
 from tests.executors.rows import Rows
 from tests.kafka.worker.conftest import one, stage_of
+from tests.postgres.proxy import MOMENTS, Rule
 
 from refold.executors.ledger import Ledger
 from refold.executors.migrate import migrate_ledger
 from refold.testing.servers import Postgres
 
 __all__ = ["desk", "desk_of", "ledger", "one", "rows", "stage_of"]
+
+
+@pytest.fixture(params=MOMENTS)
+def cut(request: pytest.FixtureRequest) -> Rule:
+    """When the connection is cut, of a COMMIT."""
+    found: Rule = MOMENTS[request.param]
+    return found
 
 
 @pytest.fixture(scope="session")

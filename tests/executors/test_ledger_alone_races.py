@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.executors.rows import Rows
-from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Rule, proxy
+from tests.postgres.proxy import Rule, proxy
 
 from refold.executors.ledger import Ledger
 from refold.executors.outcome import NotDone, TooLate
@@ -18,18 +18,6 @@ from refold.executors.truth import ByKey, Local, Neither, Queryable, Truth
 from refold.schemas.errors import Code, UsageError
 
 pytestmark = pytest.mark.postgres
-
-MOMENTS = {
-    "before the server saw it": lambda way, b: way == TO_SERVER and b"COMMIT" in b,
-    "before its answer came": lambda way, b: way == TO_CLIENT and b"COMMIT\0" in b,
-}
-
-
-@pytest.fixture(params=MOMENTS)
-def cut(request: pytest.FixtureRequest) -> Rule:
-    """When the connection is cut."""
-    found: Rule = MOMENTS[request.param]
-    return found
 
 
 def action(ledger: Ledger, truth: Truth | None = None, **more: Any) -> Any:

@@ -4,25 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.executors.rows import Rows, claim, ended, intent, key_of, numbers, place, results
-from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Proxy, Rule, proxy
+from tests.postgres.proxy import MOMENTS, TO_CLIENT, TO_SERVER, Proxy, Rule, proxy
 
 from refold.executors.ledger import Ledger
 from refold.executors.model import Status
 from refold.schemas.errors import ServerError
 
 pytestmark = pytest.mark.postgres
-
-MOMENTS = {
-    "before the server saw it": lambda way, b: way == TO_SERVER and b"COMMIT" in b,
-    "before its answer came": lambda way, b: way == TO_CLIENT and b"COMMIT\0" in b,
-}
-
-
-@pytest.fixture(params=MOMENTS)
-def cut(request: pytest.FixtureRequest) -> Rule:
-    """When the connection is cut."""
-    found: Rule = MOMENTS[request.param]
-    return found
 
 
 @pytest.fixture

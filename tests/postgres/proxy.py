@@ -14,6 +14,12 @@ Rule = Callable[[str, bytes], bool]
 TO_SERVER = "to server"
 TO_CLIENT = "to client"
 
+MOMENTS: dict[str, Rule] = {
+    "before the server saw it": lambda way, b: way == TO_SERVER and b"COMMIT" in b,
+    "before its answer came": lambda way, b: way == TO_CLIENT and b"COMMIT\0" in b,
+}
+"""In which the connection is cut, of a COMMIT."""
+
 
 class Proxy:
     """Passes bytes on until `rule` says cut; cuts once, then passes everything."""

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.postgres.conftest import NewStore
 from tests.postgres.making import TOPIC, claimed, cut, execute, partition, query, snapshot
-from tests.postgres.proxy import TO_CLIENT, proxy
+from tests.postgres.proxy import MOMENTS, proxy
 
 from refold.schemas.errors import Code, ServerError, UsageError
 from refold.snapshots.model import Alarm, PartitionRow
@@ -114,7 +114,7 @@ def test_a_claim_whose_answer_was_lost_is_known_by_its_owner(
 ) -> None:
     with proxy(migrated) as between:
         store = new_store(dsn=between.dsn)
-        between.rule = lambda way, chunk: way == TO_CLIENT and b"COMMIT\0" in chunk
+        between.rule = MOMENTS["before its answer came"]
         row = store.claim(partition("w1"), None)
         assert between.cuts == 1
     assert row is not None

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from tests.postgres.conftest import NewStore
 from tests.postgres.making import TOPIC, claimed, count, cut, end_sessions, execute, query, snapshot
-from tests.postgres.proxy import TO_CLIENT, TO_SERVER, Rule, proxy
+from tests.postgres.proxy import MOMENTS, TO_CLIENT, TO_SERVER, Rule, proxy
 
 from refold.schemas.errors import Code, InvariantViolation, ServerError
 from refold.snapshots.model import Alarm, Snapshot
@@ -154,8 +154,8 @@ def test_a_damaged_version_is_healed_when_it_is_written_again(
 @pytest.mark.parametrize(
     ("moment", "rule"),
     [
-        ("before the server saw COMMIT", lambda way, b: way == TO_SERVER and b"COMMIT" in b),
-        ("before its answer came", lambda way, b: way == TO_CLIENT and b"COMMIT\0" in b),
+        ("before the server saw COMMIT", MOMENTS["before the server saw it"]),
+        ("before its answer came", MOMENTS["before its answer came"]),
         ("inside COPY", lambda way, b: way == TO_SERVER and b"order-7" in b),
         ("before the answer to the marker", lambda way, b: way == TO_CLIENT and b"UPDATE 1" in b),
     ],
@@ -190,7 +190,7 @@ def test_a_lost_answer_whose_partition_was_taken_meanwhile_is_a_fence(
             execute(migrated, "UPDATE refold.workflow_partition SET epoch = 2, owner = 'w2'")
 
         between.after = take
-        between.rule = lambda way, chunk: way == TO_SERVER and b"COMMIT" in chunk
+        between.rule = MOMENTS["before the server saw it"]
         assert not store.save(cut(row, 10, [snapshot()]))
     assert count(migrated, "workflow_snapshot") == 0
 
@@ -317,7 +317,7 @@ def test_a_cut_that_moves_nothing_is_written_all_the_same_when_its_answer_is_los
     with proxy(migrated) as between:
         store = new_store(dsn=between.dsn)
         row = claimed(store)
-        between.rule = lambda way, chunk: way == TO_SERVER and b"COMMIT" in chunk
+        between.rule = MOMENTS["before the server saw it"]
         assert store.save(cut(row, row.marker, [], digest=b"another"))
         assert between.cuts == 1
         standing = store.read(TOPIC, 0)
